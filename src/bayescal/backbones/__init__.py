@@ -1,0 +1,17 @@
+"""Frozen vision-language models: finding, loading and using them. Importing this package needs torch alone."""
+
+from bayescal.backbones.base import Backbone, Preprocess
+from bayescal.backbones.catalogue import BackboneInfo, list_backbones
+from bayescal.backbones.defaults import TrainingDefaults
+from bayescal.backbones.loading import load_backbone
+from bayescal.backbones.text_tower import TextTower
+
+__all__ = [
+    "Backbone",
+    "BackboneInfo",
+    "Preprocess",
+    "TextTower",
+    "TrainingDefaults",
+    "list_backbones",
+    "load_backbone",
+]

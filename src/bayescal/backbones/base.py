@@ -1,0 +1,183 @@
+"""What the rest of the package sees of a vision-language model: two frozen towers and how to feed them."""
+
+import copy
+import itertools
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from bayescal.backbones.defaults import TrainingDefaults
+from bayescal.backbones.text_tower import TextTower
+from bayescal.errors import BackboneError, DataError
+
+
+class Tokenizer(Protocol):
+    """The part of open_clip's byte-pair tokenizer that is used here."""
+
+    sot_token_id: int
+    eot_token_id: int
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def decode(self, tokens: Sequence[int]) -> str: ...
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """How an image becomes the pixels that the image tower was trained on."""
+
+    size: int  # the tower sees size × size pixels
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    interpolation: str  # "bicubic" or "bilinear"
+    resize_mode: str  # "shortest": shorter side to `size`, then centre crop; "squash": both sides to `size`
+
+    @classmethod
+    def from_open_clip(cls, config: dict[str, Any]) -> "Preprocess":
+        """Read an open_clip `preprocess_cfg`; refuses what the transforms of this package do not do."""
+        size = config["size"]
+        height, width = (size, size) if isinstance(size, int) else size
+        if height != width:
+            raise BackboneError(
+                f"images of {height} × {width} pixels are not supported: the input must be square"
+            )
+        if config["resize_mode"] not in ("shortest", "squash"):
+            raise BackboneError(
+                f"resize mode {config['resize_mode']!r} is not supported, only shortest and squash"
+            )
+        return cls(
+            size=int(height),
+            mean=_three_floats(config["mean"]),
+            std=_three_floats(config["std"]),
+            # open_clip allows a third value, "random", and tests such models with bicubic
+            interpolation="bilinear" if config["interpolation"] == "bilinear" else "bicubic",
+            resize_mode=config["resize_mode"],
+        )
+
+
+class Frozen(nn.Module):
+    """An image tower that nobody can set to training by accident: batch statistics and weights stay as loaded."""
+
+    def __init__(self, inner: nn.Module):
+        super().__init__()
+        self.inner = inner.requires_grad_(False).eval()
+        self.training = False
+
+    def train(self, mode: bool = True) -> "Frozen":
+        return self
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        return self.inner(pixels)
+
+
+@dataclass(frozen=True, eq=False)
+class Backbone:
+    """A frozen vision-language model. Safe to share: nothing in it changes after loading."""
+
+    name: str  # as the user wrote it: "mini", "RN50:openai", "RN50:/path/RN50.pt"
+    architecture: str  # open_clip's name of the architecture
+    visual: nn.Module  # pixels (B, 3, size, size) → (B, D)
+    text: TextTower
+    tokenizer: Tokenizer
+    preprocess: Preprocess
+    logit_scale: float  # s in s·cos(image, text): the exponential of the stored parameter
+    fingerprint: str  # of weights + architecture + preprocessing, see fingerprint.py
+    defaults: TrainingDefaults
+    trained_context: int  # text positions that training reached; prompts should not be longer
+    known_tokens: frozenset[int] | None = None  # tokens seen in training; None: the whole vocabulary
+
+    @property
+    def dim(self) -> int:
+        """D, the width of the joint image–text space."""
+        return self.text.dim
+
+    @property
+    def device(self) -> torch.device:
+        return self.text.positions.device
+
+    @property
+    def sot(self) -> int:
+        return self.tokenizer.sot_token_id
+
+    @property
+    def eot(self) -> int:
+        return self.tokenizer.eot_token_id
+
+    def encode_images(self, pixels: Tensor) -> Tensor:
+        """Image features, not normalised: (B, 3, size, size) → (B, D) float32 on the backbone's device."""
+        expected = (3, self.preprocess.size, self.preprocess.size)
+        if pixels.ndim != 4 or tuple(pixels.shape[1:]) != expected:
+            raise BackboneError(
+                f"expected pixels of shape (B, {', '.join(map(str, expected))}), found {tuple(pixels.shape)}"
+            )
+        with torch.inference_mode(), _full_precision(self.device):
+            features = self.visual(pixels.to(self.device, torch.float32)).float()
+        return features.clone()  # outside inference mode: an ordinary tensor, usable in autograd
+
+    def tokenize(self, text: str) -> list[int]:
+        """Token ids without start, end and padding."""
+        ids = [int(i) for i in self.tokenizer.encode(text)]
+        if self.sot in ids or self.eot in ids:
+            raise DataError(
+                f"{text!r} contains a marker that the text tower reserves for the start or end of a text"
+            )
+        return ids
+
+    def encode_texts(self, texts: Sequence[str]) -> Tensor:
+        """Text features, not normalised: N sentences → (N, D) float32 on the backbone's device.
+
+        A sentence longer than the tower's context is cut before its end-of-text token, as CLIP does.
+        """
+        from bayescal.prompts import encode_token_lists  # prompts.py imports this package
+
+        room = self.text.context_length - 2
+        prompts = [self.tokenize(text)[:room] for text in texts]
+        if not prompts:
+            return torch.empty(0, self.dim, device=self.device)
+        return encode_token_lists(self.text, prompts).float()
+
+    def unknown_tokens(self, text: str) -> list[str]:
+        """The pieces of a text that the text tower never saw in training: all of them look alike to it."""
+        known = self.known_tokens
+        if known is None:
+            return []
+        runs = itertools.groupby(self.tokenize(text), key=lambda i: i in known)
+        # neighbours are decoded together: one character outside the Latin script is several tokens
+        return [piece for seen, ids in runs if not seen for piece in self.tokenizer.decode(list(ids)).split()]
+
+    def to(self, device: str | torch.device) -> "Backbone":
+        """The same backbone on another device; this one stays where it is, because others may share it."""
+        device = usable_device(device)
+        if device == self.device:
+            return self
+        return replace(
+            self, visual=copy.deepcopy(self.visual).to(device), text=copy.deepcopy(self.text).to(device)
+        )
+
+
+def usable_device(device: str | torch.device) -> torch.device:
+    """Check that a device exists here, with its index written out so that equal devices compare equal."""
+    try:
+        device = torch.device(device)
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise BackboneError(f"device {str(device)!r} cannot be used here: {reason}") from error
+
+
+def _full_precision(device: torch.device):
+    """No TF32 in convolutions on CUDA: features are computed once and compared with those made elsewhere."""
+    if device.type != "cuda":
+        return nullcontext()
+    return torch.backends.cudnn.flags(enabled=True, allow_tf32=False)
+
+
+def _three_floats(values: Sequence[float] | float) -> tuple[float, float, float]:
+    if not isinstance(values, Sequence):
+        values = (values,) * 3
+    red, green, blue = (float(v) for v in values)
+    return red, green, blue

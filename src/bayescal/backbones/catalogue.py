@@ -1,0 +1,85 @@
+"""Which backbones there are, and why some models of open_clip are none."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bayescal.backbones import mini
+from bayescal.backbones.defaults import CLIP, MINI, TrainingDefaults
+from bayescal.backbones.hub import published
+
+
+@dataclass(frozen=True)
+class BackboneInfo:
+    """One line of `bayescal backbones`."""
+
+    name: str
+    origin: str  # where the weights come from
+    available: bool  # on this machine, without network
+    image_size: int
+    dim: int  # D, width of the joint space
+    parameters: int | None  # None: not known before the weights are read
+    defaults: TrainingDefaults
+
+
+def why_unusable(config: Mapping[str, Any]) -> str | None:
+    """Why prompts cannot be learned for a model with this open_clip configuration; None if they can.
+
+    The text tower itself is checked again when it is loaded; this answers before anything is built or fetched.
+    """
+    text = config["text_cfg"]
+    if text.get("hf_model_name"):
+        return f"its text tower is {text['hf_model_name']}, not a CLIP transformer"
+    if config.get("multimodal_cfg") or text.get("embed_cls"):
+        return "its text tower is read at a class token, not at the end-of-text token (CoCa)"
+    if config.get("init_logit_bias") is not None:
+        return "it was trained with a sigmoid loss (SigLIP), not with a softmax over similarities"
+    if text.get("no_causal_mask"):
+        return "its text tower is not causal"
+    if text.get("hf_tokenizer_name"):
+        return f"its tokenizer ({text['hf_tokenizer_name']}) is not CLIP's"
+    if text.get("pool_type", "argmax") != "argmax":
+        return f"its text tower is read at the {text['pool_type']!r} token, not at the end-of-text token"
+    return None
+
+
+def list_backbones() -> list[BackboneInfo]:
+    """All backbones by name, the embedded one first; builds no model and uses no network."""
+    import open_clip
+
+    infos = [_mini_info()]
+    for architecture in dict.fromkeys(architecture for architecture, _ in open_clip.list_pretrained()):
+        config = open_clip.get_model_config(architecture)
+        # "-quickgelu" architectures are open_clip's other spelling of the same weights
+        if config is None or architecture.endswith("-quickgelu") or why_unusable(config) is not None:
+            continue
+        for tag, weights in published(architecture).items():
+            infos.append(
+                BackboneInfo(
+                    name=f"{architecture}:{tag}",
+                    origin=weights.origin,
+                    available=weights.cached() is not None,
+                    image_size=_side(config["vision_cfg"].get("image_size", 224)),
+                    dim=config["embed_dim"],
+                    parameters=None,
+                    defaults=CLIP,
+                )
+            )
+    return infos
+
+
+def _mini_info() -> BackboneInfo:
+    config = mini.config()
+    return BackboneInfo(
+        name="mini",
+        origin="comes with the package",
+        available=mini.WEIGHTS.is_file(),
+        image_size=_side(config["vision_cfg"]["image_size"]),
+        dim=config["embed_dim"],
+        parameters=mini.PARAMETERS,
+        defaults=MINI,
+    )
+
+
+def _side(size: int | list[int]) -> int:
+    return size if isinstance(size, int) else size[0]

@@ -1,0 +1,242 @@
+"""The frozen causal text tower, evaluated on prompt trees. Needs torch alone."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bayescal.errors import BackboneError
+
+
+def quick_gelu(x: Tensor) -> Tensor:
+    return x * torch.sigmoid(1.702 * x)
+
+
+ACTIVATIONS = {"gelu": F.gelu, "quick_gelu": quick_gelu}
+
+
+class Block(nn.Module):
+    """Pre-norm transformer block, weights only: `TextTower` decides which tokens see which."""
+
+    def __init__(self, width: int, hidden: int, eps: float = 1e-5):
+        super().__init__()
+        self.norm1 = nn.LayerNorm(width, eps)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.norm2 = nn.LayerNorm(width, eps)
+        self.up = nn.Linear(width, hidden)
+        self.down = nn.Linear(hidden, width)
+        self.scale1: Tensor | None  # LayerScale of the models that have it
+        self.scale2: Tensor | None
+        self.register_buffer("scale1", None)
+        self.register_buffer("scale2", None)
+
+
+class TextTower(nn.Module):
+    """CLIP's text transformer on a two-level tree: a shared prefix, and one tail per prompt.
+
+    The tower is causal and reads its answer at the end-of-text token. Hence padding after that token never
+    matters, a prefix shared by all prompts is computed once, and the last layer is needed only at the ends.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int = 49408,
+        context_length: int = 77,
+        width: int = 512,
+        heads: int = 8,
+        layers: int = 12,
+        dim: int = 1024,
+        hidden: int | None = None,
+        activation: str = "quick_gelu",
+        start_token: int = 49406,
+        end_token: int = 49407,
+    ):
+        super().__init__()
+        self.width, self.heads, self.layers, self.dim = width, heads, layers, dim
+        self.context_length = context_length
+        self.activation = activation
+        self.start_token, self.end_token = start_token, end_token
+        self.token_embedding = nn.Embedding(vocab_size, width)
+        self.positions = nn.Parameter(torch.empty(context_length, width))
+        self.blocks = nn.ModuleList(Block(width, hidden or 4 * width) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        self.projection = nn.Parameter(torch.empty(width, dim))
+        self.projection_bias: Tensor | None
+        self.register_buffer("projection_bias", None)
+        self.reset_parameters()
+        self.requires_grad_(False).eval()
+
+    def reset_parameters(self) -> None:
+        """CLIP's initialisation scales, for randomly initialised towers in tests and benchmarks."""
+        nn.init.normal_(self.token_embedding.weight, std=0.02)
+        nn.init.normal_(self.positions, std=0.01)
+        for block in self.blocks:
+            nn.init.normal_(block.qkv.weight, std=self.width**-0.5)
+            nn.init.normal_(block.out.weight, std=self.width**-0.5 * (2 * self.layers) ** -0.5)
+            nn.init.normal_(block.up.weight, std=(2 * self.width) ** -0.5)
+            nn.init.normal_(block.down.weight, std=self.width**-0.5 * (2 * self.layers) ** -0.5)
+        nn.init.normal_(self.projection, std=self.width**-0.5)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Token embeddings without positions: (…) → (…, W)."""
+        return self.token_embedding(ids)
+
+    def forward(self, prefix: Tensor, tails: Tensor, ends: Tensor) -> Tensor:
+        """Text features of K prompts: prefix (B, P, W), tails (B, K, T, W), ends (B or 1, K) → (B, K, D).
+
+        Embeddings come without positions; `ends` is where the end-of-text token stands in each tail.
+        """
+        b, p, w = prefix.shape
+        _, k, t, _ = tails.shape
+        if p + t > self.context_length:
+            raise BackboneError(
+                f"a prompt of {p + t} tokens does not fit the text tower's context of {self.context_length}: "
+                "use fewer context vectors or shorter names"
+            )
+        prefix = prefix + self.positions[:p]
+        tails = tails + self.positions[p : p + t]
+        x = torch.cat([prefix, tails.reshape(b, k * t, w)], dim=1)
+        for block in self.blocks[:-1]:
+            x = x + _scaled(self._attend(block, block.norm1(x), p, k, t), block.scale1)
+            x = x + _scaled(self._mlp(block, block.norm2(x)), block.scale2)
+        x = self._last_block(self.blocks[-1], x, p, k, t, ends)
+        x = self.norm(x) @ self.projection
+        return x if self.projection_bias is None else x + self.projection_bias
+
+    def _mlp(self, block: Block, x: Tensor) -> Tensor:
+        return block.down(ACTIVATIONS[self.activation](block.up(x)))
+
+    def _attend(self, block: Block, x: Tensor, p: int, k: int, t: int) -> Tensor:
+        """Causal attention of every token: prefix tokens to the prefix, tail tokens to the prefix and their tail."""
+        b, length, w = x.shape
+        h = self.heads
+        q, key, v = block.qkv(x).view(b, length, 3, h, w // h).permute(2, 0, 3, 1, 4)  # each (B, H, L, w)
+        above = F.scaled_dot_product_attention(q[:, :, :p], key[:, :, :p], v[:, :, :p], is_causal=True)
+        tail = (b, h, k, t, w // h)
+        q_t, k_t, v_t = (z[:, :, p:].reshape(tail) for z in (q, key, v))
+        hidden = torch.ones(t, t, dtype=torch.bool, device=x.device).triu(1)
+        below = _two_part_attention(q_t, key[:, :, :p], v[:, :, :p], k_t, v_t, hidden)
+        both = torch.cat([above, below.reshape(b, h, k * t, w // h)], dim=2)
+        return block.out(both.transpose(1, 2).reshape(b, length, w))
+
+    def _last_block(self, block: Block, x: Tensor, p: int, k: int, t: int, ends: Tensor) -> Tensor:
+        """The last layer at the end-of-text tokens alone: (B, L, W) → (B, K, W)."""
+        b, length, w = x.shape
+        h = self.heads
+        at = ends.expand(b, k)[:, :, None, None].expand(b, k, 1, w)
+        x_end = x[:, p:].reshape(b, k, t, w).gather(2, at)  # (B, K, 1, W)
+        normed = block.norm1(x)
+        normed_end = normed[:, p:].reshape(b, k, t, w).gather(2, at)
+        key, v = F.linear(normed, block.qkv.weight[w:], block.qkv.bias[w:]).view(b, length, 2, h, -1).unbind(2)
+        key, v = key.transpose(1, 2), v.transpose(1, 2)  # (B, H, L, w)
+        q = F.linear(normed_end, block.qkv.weight[:w], block.qkv.bias[:w])
+        q = q.view(b, k, h, 1, w // h).transpose(1, 2)  # (B, H, K, 1, w)
+        tail = (b, h, k, t, w // h)
+        hidden = torch.arange(t, device=x.device) > ends[:, None, :, None, None]  # (B or 1, 1, K, 1, T)
+        out = _two_part_attention(
+            q, key[:, :, :p], v[:, :, :p], key[:, :, p:].reshape(tail), v[:, :, p:].reshape(tail), hidden
+        )
+        out = block.out(out.permute(0, 2, 3, 1, 4).reshape(b, k, w))
+        x_end = x_end[:, :, 0] + _scaled(out, block.scale1)
+        return x_end + _scaled(self._mlp(block, block.norm2(x_end)), block.scale2)
+
+    @classmethod
+    def from_open_clip(cls, model: nn.Module) -> "TextTower":
+        """The text tower of an open_clip model, sharing its tensors; refuses what is not a causal CLIP tower."""
+        return _from_open_clip(cls, model)
+
+
+def _scaled(x: Tensor, scale: Tensor | None) -> Tensor:
+    return x if scale is None else x * scale
+
+
+def _two_part_attention(
+    q: Tensor, k_prefix: Tensor, v_prefix: Tensor, k_tail: Tensor, v_tail: Tensor, hidden: Tensor
+) -> Tensor:
+    """Attention of q (B, H, K, Q, w) to a shared prefix (B, H, P, w) and to its own tail (B, H, K, T, w).
+
+    One softmax over both parts; the prefix is never copied per prompt, so memory is linear in K.
+    `hidden` (…, Q, T) marks the tail tokens that a query must not see.
+    """
+    b, h, k, n, w = q.shape
+    p = k_prefix.shape[2]
+    q = q * (1.0 / math.sqrt(w))
+    to_prefix = (q.reshape(b, h, k * n, w) @ k_prefix.transpose(-1, -2)).view(b, h, k, n, p)
+    to_tail = (q @ k_tail.transpose(-1, -2)).masked_fill(hidden, float("-inf"))
+    weights = torch.cat([to_prefix, to_tail], dim=-1).softmax(dim=-1)
+    from_prefix = weights[..., :p].reshape(b, h, k * n, p) @ v_prefix
+    return from_prefix.view(b, h, k, n, w) + weights[..., p:] @ v_tail
+
+
+def _from_open_clip(cls: type[TextTower], model: Any) -> TextTower:
+    text = getattr(model, "text", model)  # CustomTextCLIP keeps its tower under .text
+    kind = type(text).__name__
+    blocks = getattr(getattr(text, "transformer", None), "resblocks", None)
+    refuse = "prompt trees need a causal CLIP text transformer that is read at its end-of-text token; "
+    if blocks is None:
+        raise BackboneError(refuse + f"this model's text tower is a {kind}")
+    if getattr(text, "attn_mask", None) is None:
+        raise BackboneError(refuse + "this one is not causal")
+    pool = getattr(text, "pool_type", getattr(text, "text_pool_type", "argmax"))
+    if pool not in ("argmax", "eos") or getattr(text, "cls_emb", None) is not None:
+        raise BackboneError(refuse + f"this one is read at {'a class token' if pool != 'last' else 'the last token'}")
+    if any(type(block).__name__ != "ResidualAttentionBlock" for block in blocks):
+        raise BackboneError(refuse + f"this one is built of {type(blocks[0]).__name__}")
+    first = blocks[0]
+    activation = {"GELU": "gelu", "QuickGELU": "quick_gelu"}.get(type(first.mlp.gelu).__name__)
+    if activation is None:
+        raise BackboneError(f"unknown activation {type(first.mlp.gelu).__name__} in the text tower")
+    projection = text.text_projection
+    bias = None
+    if isinstance(projection, nn.Linear):
+        projection, bias = projection.weight.T, projection.bias
+    width = text.positional_embedding.shape[1]
+    if projection is None:
+        projection = torch.eye(width)
+    with torch.device("meta"):  # the tensors are replaced below: allocate none
+        tower = cls(
+            vocab_size=text.token_embedding.weight.shape[0],
+            context_length=text.positional_embedding.shape[0],
+            width=width,
+            heads=first.attn.num_heads,
+            layers=len(blocks),
+            dim=projection.shape[1],
+            hidden=first.mlp.c_fc.out_features,
+            activation=activation,
+        )
+    state = {
+        "token_embedding.weight": text.token_embedding.weight,
+        "positions": text.positional_embedding,
+        "norm.weight": text.ln_final.weight,
+        "norm.bias": text.ln_final.bias,
+        "projection": projection,
+    }
+    names = {
+        "norm1.weight": "ln_1.weight",
+        "norm1.bias": "ln_1.bias",
+        "qkv.weight": "attn.in_proj_weight",
+        "qkv.bias": "attn.in_proj_bias",
+        "out.weight": "attn.out_proj.weight",
+        "out.bias": "attn.out_proj.bias",
+        "norm2.weight": "ln_2.weight",
+        "norm2.bias": "ln_2.bias",
+        "up.weight": "mlp.c_fc.weight",
+        "up.bias": "mlp.c_fc.bias",
+        "down.weight": "mlp.c_proj.weight",
+        "down.bias": "mlp.c_proj.bias",
+    }
+    for i, source in enumerate(blocks):
+        tensors = source.state_dict(keep_vars=True)
+        state |= {f"blocks.{i}.{ours}": tensors[theirs] for ours, theirs in names.items()}
+    tower.load_state_dict({key: value.detach() for key, value in state.items()}, assign=True)
+    for ours, source in zip(tower.blocks, blocks, strict=True):
+        ours.scale1 = getattr(source.ls_1, "gamma", None)
+        ours.scale2 = getattr(source.ls_2, "gamma", None)
+        ours.norm1.eps, ours.norm2.eps = source.ln_1.eps, source.ln_2.eps
+    tower.norm.eps = text.ln_final.eps
+    tower.projection_bias = None if bias is None else bias.detach()
+    return tower.requires_grad_(False).eval()

@@ -1,0 +1,172 @@
+"""ColoredDigits: a small ColoredMNIST made from the handwritten digits inside scikit-learn; no download.
+
+The 1,797 digits are dealt out once; no digit is in two parts. Environments differ in how often the colour
+disagrees with the label (flip):
+
+| environment     | flip | split | images | what it is for                                                |
+|-----------------|------|-------|--------|---------------------------------------------------------------|
+| often_matching  | 0.2  | train | 350    | pool: few-shot training and validation images are drawn here  |
+| mostly_matching | 0.1  | train | 350    | pool                                                          |
+| often_matching  | 0.2  | test  | 150    | seen test: new digits, coloured as in training                |
+| mostly_matching | 0.1  | test  | 150    | seen test                                                     |
+| reversed        | 0.9  | val   | 300    | unseen validation: to choose a model by the test distribution |
+| reversed        | 0.9  | test  | 497    | unseen test: the number that counts                           |
+
+`colored_digits_parts` gives the rows of each.
+"""
+
+import contextlib
+import csv
+import errno
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from bayescal.data.coloring import CLASS_NAMES, COLOUR_NAMES, color_images
+from bayescal.data.manifest import Manifest, read_manifest
+from bayescal.errors import DataError
+
+SIZE = 64
+FLIPS = {"often_matching": 0.2, "mostly_matching": 0.1, "reversed": 0.9}
+TRAIN_ENVIRONMENTS = ("often_matching", "mostly_matching")
+UNSEEN_ENVIRONMENT = "reversed"
+_PARTS = (  # environment, split, images; the last takes what is left
+    ("often_matching", "train", 350),
+    ("mostly_matching", "train", 350),
+    ("often_matching", "test", 150),
+    ("mostly_matching", "test", 150),
+    ("reversed", "val", 300),
+    ("reversed", "test", None),
+)
+_VERSION = 1  # goes up when the images change, so that old folders are not taken for new ones
+_MARK = "colored-digits.json"
+_COLUMNS = ("path", "class", "environment", "split", "digit", "colour", "label_flipped", "colour_flipped")
+
+
+@dataclass(frozen=True, eq=False)
+class ColoredDigitsParts:
+    """Rows of a ColoredDigits manifest by what they are for, as int64 indices."""
+
+    pool: np.ndarray
+    seen_test: np.ndarray
+    unseen_val: np.ndarray
+    unseen_test: np.ndarray
+
+
+def make_colored_digits(folder: str | os.PathLike[str], seed: int = 0) -> Manifest:
+    """Write ColoredDigits as `environment/class/image` with a `manifest.csv`, and read it back.
+
+    A folder that already holds it is read and left as it is. Nothing half-written is ever left in place.
+    """
+    target = Path(folder).expanduser().absolute()
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        return _read_finished(target, seed)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # inside a temporary folder, so that the new folder gets ordinary permissions
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as temporary:
+            made = Path(temporary) / target.name
+            _write(made, seed)
+            _move_into_place(made, target)
+    except OSError as error:
+        raise DataError(f"{target}: cannot be written ({error.strerror or error}).") from error
+    return _read_finished(target, seed)
+
+
+def colored_digits_parts(manifest: Manifest) -> ColoredDigitsParts:
+    """Find the rows to draw shots from, to report on as seen, to choose on, and to report on as unseen."""
+    unseen = manifest.environment_ids == manifest.environments.index(UNSEEN_ENVIRONMENT)
+
+    def rows(mask: np.ndarray, split: str) -> np.ndarray:
+        return np.flatnonzero(mask & (manifest.splits == split))
+
+    return ColoredDigitsParts(
+        pool=rows(~unseen, "train"),
+        seen_test=rows(~unseen, "test"),
+        unseen_val=rows(unseen, "val"),
+        unseen_test=rows(unseen, "test"),
+    )
+
+
+def grey_digits() -> tuple[np.ndarray, np.ndarray]:
+    """Load scikit-learn's 8 × 8 digits, enlarged smoothly to (1797, 64, 64) uint8, and their values."""
+    from sklearn.datasets import load_digits  # takes a second to import, and only this maker needs it
+
+    data = load_digits()
+    small = np.rint(data.images * (255 / 16)).astype(np.uint8)
+    small = np.pad(small, ((0, 0), (1, 1), (1, 1)))  # the strokes reach the edge and would look cut off
+    large = [
+        np.asarray(Image.fromarray(image).resize((SIZE, SIZE), Image.Resampling.BICUBIC)) for image in small
+    ]
+    return np.stack(large), data.target
+
+
+def _write(folder: Path, seed: int) -> None:
+    images, digits = grey_digits()
+    generator = np.random.default_rng(seed)  # the only one: see `color_images`
+    order = generator.permutation(len(digits))
+    table = []
+    start = 0
+    for environment, split, size in _PARTS:
+        rows = np.sort(order[start:] if size is None else order[start : start + size])
+        start += len(rows)
+        colored = color_images(images[rows], digits[rows], flip=FLIPS[environment], generator=generator)
+        for position, row in enumerate(rows):
+            class_name = CLASS_NAMES[colored.labels[position]]
+            path = Path(environment) / class_name.replace(" ", "_") / f"{row:04d}.png"
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(colored.images[position]).save(folder / path, compress_level=1)
+            table.append(
+                (
+                    path.as_posix(),
+                    path.parts[1],
+                    environment,
+                    split,
+                    int(digits[row]),
+                    COLOUR_NAMES[colored.colours[position]],
+                    int(colored.label_flipped[position]),
+                    int(colored.colour_flipped[position]),
+                )
+            )
+    with open(folder / "manifest.csv", "w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(_COLUMNS)
+        writer.writerows(table)
+    (folder / _MARK).write_text(json.dumps({"version": _VERSION, "seed": seed}) + "\n", encoding="utf-8")
+
+
+def _move_into_place(made: Path, target: Path) -> None:
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            target.rmdir()  # it is empty, or this fails and nothing is lost
+        os.rename(made, target)
+    except OSError as error:
+        # another process was quicker: what it wrote is the same
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        shutil.rmtree(made)
+
+
+def _read_finished(folder: Path, seed: int) -> Manifest:
+    mark = folder / _MARK
+    try:
+        found = json.loads(mark.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{folder}: exists and does not hold ColoredDigits. Choose a folder that is new or empty."
+        ) from error
+    if found != {"version": _VERSION, "seed": seed}:
+        raise DataError(
+            f"{folder}: holds other ColoredDigits ({found}; wanted version {_VERSION}, seed {seed}). "
+            "Choose another folder, or delete this one."
+        )
+    try:
+        return read_manifest(folder / "manifest.csv")
+    except DataError as error:
+        raise DataError(f"{folder}: is damaged. Delete it and make it again. {error}") from error

@@ -1,0 +1,245 @@
+"""The list of images that everything starts from: where each is, its class, its environment, its split."""
+
+import csv
+import os
+import uuid
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bayescal.data.names import choose_words
+from bayescal.data.sources import LAYOUT, Row, read_csv, read_folder, read_json
+from bayescal.errors import BayescalWarning, DataError
+
+SPLITS = ("", "train", "val", "test")
+_READERS = {".csv": read_csv, ".tsv": read_csv, ".json": read_json}
+
+
+class ManifestRow(NamedTuple):
+    """One image with its names written out."""
+
+    path: str
+    class_name: str
+    environment: str
+    split: str
+
+
+@dataclass(frozen=True, eq=False)
+class Manifest:
+    """N images: columns of length N, and the tables that their ids point into.
+
+    `classes` and `environments` are the names as the user wrote them, sorted; `class_words` and
+    `environment_words` are what the text tower is shown for them, in the same order.
+    """
+
+    paths: tuple[str, ...]
+    class_ids: np.ndarray  # (N,) int64
+    environment_ids: np.ndarray  # (N,) int64
+    splits: np.ndarray  # (N,) "", "train", "val" or "test"
+    classes: tuple[str, ...]
+    environments: tuple[str, ...]
+    class_words: tuple[str, ...]
+    environment_words: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        columns = {
+            "class_ids": np.array(self.class_ids, dtype=np.int64),
+            "environment_ids": np.array(self.environment_ids, dtype=np.int64),
+            "splits": np.array(self.splits, dtype=np.str_),
+        }
+        for name, column in columns.items():
+            if column.shape != (len(self.paths),):
+                raise DataError(f"Manifest: {name} has shape {column.shape}, for {len(self.paths)} paths.")
+            column.flags.writeable = False  # shared between selections
+            object.__setattr__(self, name, column)
+        if unknown := set(self.splits.tolist()) - set(SPLITS):
+            raise DataError(f"Manifest: unknown split {min(unknown)!r}; use train, val, test or nothing.")
+        for ids, names, words in (
+            (self.class_ids, self.classes, self.class_words),
+            (self.environment_ids, self.environments, self.environment_words),
+        ):
+            if len(names) != len(words) or (ids.size and not (ids.min() >= 0 and ids.max() < len(names))):
+                raise DataError("Manifest: ids, names and words do not fit together.")
+
+    @classmethod
+    def from_columns(
+        cls,
+        paths: Sequence[str | os.PathLike[str]],
+        classes: Sequence[str],
+        environments: Sequence[str],
+        splits: Sequence[str] | None = None,
+        *,
+        class_words: Mapping[str, str] | None = None,
+        environment_words: Mapping[str, str] | None = None,
+    ) -> "Manifest":
+        """Build a manifest from one value per image, with names checked and sorted into tables."""
+        class_table, environment_table = tuple(sorted(set(classes))), tuple(sorted(set(environments)))
+        class_index = {name: index for index, name in enumerate(class_table)}
+        environment_index = {name: index for index, name in enumerate(environment_table)}
+        return cls(
+            paths=tuple(os.fspath(path) for path in paths),
+            class_ids=np.array([class_index[name] for name in classes], dtype=np.int64),
+            environment_ids=np.array([environment_index[name] for name in environments], dtype=np.int64),
+            splits=np.array([""] * len(paths) if splits is None else splits, dtype=np.str_),
+            classes=class_table,
+            environments=environment_table,
+            class_words=choose_words(class_table, class_words, "class"),
+            environment_words=choose_words(environment_table, environment_words, "environment"),
+        )
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Manifest):
+            return NotImplemented
+        return (
+            (self.paths, self.classes, self.environments) == (other.paths, other.classes, other.environments)
+            and self.class_words == other.class_words
+            and self.environment_words == other.environment_words
+            and np.array_equal(self.class_ids, other.class_ids)
+            and np.array_equal(self.environment_ids, other.environment_ids)
+            and np.array_equal(self.splits, other.splits)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def rows(self) -> Iterator[ManifestRow]:
+        """Go through the images with their names written out."""
+        columns = zip(self.paths, self.class_ids, self.environment_ids, self.splits, strict=True)
+        for path, class_id, environment_id, split in columns:
+            yield ManifestRow(path, self.classes[class_id], self.environments[environment_id], str(split))
+
+    def select(self, mask_or_indices: ArrayLike) -> "Manifest":
+        """Keep some images, by mask or by index; the tables of names stay, so ids keep their meaning."""
+        chosen = np.asarray(mask_or_indices)
+        if chosen.dtype == np.bool_:
+            if chosen.shape != (len(self),):
+                raise DataError(f"A mask for {len(self)} images must have that length; found {chosen.shape}.")
+            chosen = np.flatnonzero(chosen)
+        chosen = chosen.astype(np.int64)
+        return replace(
+            self,
+            paths=tuple(self.paths[index] for index in chosen),
+            class_ids=self.class_ids[chosen],
+            environment_ids=self.environment_ids[chosen],
+            splits=self.splits[chosen],
+        )
+
+    def with_words(
+        self, classes: Mapping[str, str] | None = None, environments: Mapping[str, str] | None = None
+    ) -> "Manifest":
+        """Show the text tower other words for some names; the rest keep theirs."""
+        class_words = dict(zip(self.classes, self.class_words, strict=True)) | dict(classes or {})
+        environment_words = dict(zip(self.environments, self.environment_words, strict=True))
+        environment_words |= dict(environments or {})
+        return replace(
+            self,
+            class_words=choose_words(self.classes, class_words, "class"),
+            environment_words=choose_words(self.environments, environment_words, "environment"),
+        )
+
+    def counts(self) -> np.ndarray:
+        """Count the images of each class in each environment, as (classes, environments)."""
+        table = np.zeros((len(self.classes), len(self.environments)), dtype=np.int64)
+        np.add.at(table, (self.class_ids, self.environment_ids), 1)
+        return table
+
+    def summary(self) -> dict[str, dict[str, int]]:
+        """Count the images of each class in each environment, by name."""
+        return {
+            name: dict(zip(self.environments, row.tolist(), strict=True))
+            for name, row in zip(self.classes, self.counts(), strict=True)
+        }
+
+    def missing_cells(self) -> list[tuple[str, str]]:
+        """List the (class, environment) pairs without an image, among the environments that have any."""
+        counts = self.counts()
+        present = counts.sum(axis=0) > 0
+        return [(self.classes[c], self.environments[e]) for c, e in np.argwhere((counts == 0) & present)]
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write a CSV that `read_manifest` reads; paths below its folder are relative, so both can move."""
+        target = Path(path).absolute()
+        try:
+            temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+            try:
+                with open(temporary, "x", encoding="utf-8", newline="") as stream:
+                    writer = csv.writer(stream, lineterminator="\n")
+                    writer.writerow(["path", "class", "environment", "split"])
+                    for row in self.rows():
+                        writer.writerow([_relative_to(row.path, target.parent), *row[1:]])
+                os.replace(temporary, target)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            raise DataError(f"{target}: cannot be written ({error.strerror or error}).") from error
+        except UnicodeEncodeError as error:
+            raise DataError(f"{error.object!r} is not a valid file name. Rename it.") from error
+
+
+def read_manifest(
+    path: str | os.PathLike[str],
+    *,
+    class_words: Mapping[str, str] | None = None,
+    environment_words: Mapping[str, str] | None = None,
+) -> Manifest:
+    """Read a folder, a CSV or a JSON file; the words given here win over those in the file."""
+    place = Path(path).expanduser()
+    if place.is_dir():
+        source = read_folder(place)
+    elif not place.exists():
+        raise DataError(
+            f"{place}: there is no such folder or file. Expected:\n{LAYOUT}\n    or a CSV or JSON file."
+        )
+    elif place.suffix.lower() in _READERS:
+        source = _READERS[place.suffix.lower()](place)
+    else:
+        raise DataError(f"{place}: expected a folder, or a file that ends in .csv or .json.")
+    rows = _without_repetitions(source.rows, place)
+    return Manifest.from_columns(
+        [row.path for row in rows],
+        [row.class_name for row in rows],
+        [row.environment for row in rows],
+        [row.split for row in rows],
+        class_words={**source.class_words, **(class_words or {})},
+        environment_words={**source.environment_words, **(environment_words or {})},
+    )
+
+
+def _without_repetitions(rows: Sequence[Row], place: Path) -> list[Row]:
+    first: dict[str, Row] = {}
+    repeated = 0
+    for row in rows:
+        earlier = first.setdefault(row.path, row)
+        if earlier is row:
+            continue
+        if earlier[1:4] != row[1:4]:
+            raise DataError(
+                f"{place}: {row.path} is listed twice with different labels: "
+                f"{_label(earlier)} and {_label(row)}. Keep one of them."
+            )
+        repeated += 1
+    if repeated:
+        warnings.warn(
+            f"{place}: {repeated} images were listed more than once and are used once.",
+            BayescalWarning,
+            stacklevel=3,
+        )
+    return list(first.values())
+
+
+def _relative_to(path: str, folder: Path) -> str:
+    image = Path(os.path.abspath(path))
+    # as_posix: a manifest made on Windows then reads everywhere
+    return image.relative_to(folder).as_posix() if image.is_relative_to(folder) else str(image)
+
+
+def _label(row: Row) -> str:
+    return f"{' / '.join(filter(None, row[1:4]))} ({row.where})"

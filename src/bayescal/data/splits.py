@@ -1,0 +1,278 @@
+"""Drawing few-shot training and validation sets that are balanced, repeatable and free of test images.
+
+"K shots" means K images per class in total, spread as evenly as possible over the training environments.
+Draws depend on (seed, class, environment, purpose) alone, so adding a class changes no other class's draw.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bayescal.data.manifest import Manifest
+from bayescal.errors import DataError
+
+VALIDATION_SHARE = 0.2  # of every class × environment cell, when all images are used
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Which images to train on and which to validate on, and what had to be done to get them."""
+
+    train: np.ndarray  # int64 indices into the manifest, ascending
+    val: np.ndarray
+    seed: int
+    notes: tuple[str, ...] = ()
+
+    def hash(self) -> str:
+        """Identify the split by its images alone: equal indices, equal hash, on every machine."""
+        content = ";".join(",".join(map(str, np.sort(rows).tolist())) for rows in (self.train, self.val))
+        return hashlib.sha256(content.encode()).hexdigest()
+
+
+def few_shot_split(
+    class_ids: ArrayLike,
+    environment_ids: ArrayLike,
+    *,
+    train_environments: Sequence[int],
+    shots: int | None,
+    val_shots: int | None,
+    seed: int,
+    hashes: Sequence[str | None] | None = None,
+    forbidden: Collection[str] | None = None,
+    pool: ArrayLike | None = None,
+    class_names: Sequence[str] | None = None,
+    environment_names: Sequence[str] | None = None,
+) -> Split:
+    """Draw `shots` training and then `val_shots` validation images per class from the training environments.
+
+    `shots=None` uses every image, 80 % to train and 20 % to validate in each class × environment cell (and
+    `val_shots` plays no part); otherwise `val_shots=None` means as many as `shots`. `hashes`, one per image,
+    make copies of an image count once and keep out images whose hash is in `forbidden`, the test set. `pool`,
+    a mask, says which images may be drawn at all. With names, messages are readable, and draws depend on the
+    names and not on their numbers. Where a cell has too few images the others fill up, and `notes` say so.
+    """
+    class_ids, environment_ids = np.asarray(class_ids), np.asarray(environment_ids)
+    environments = _check_arguments(class_ids, environment_ids, train_environments, shots, val_shots)
+    drawable = np.isin(environment_ids, environments)
+    if pool is not None:
+        drawable &= _as_mask(pool, len(class_ids))
+    rows, notes = _without_copies(np.flatnonzero(drawable), class_ids, environment_ids, hashes, forbidden)
+
+    train: list[int] = []
+    val: list[int] = []
+    for class_id in np.unique(class_ids):
+        name = _name(class_names, class_id, "class")
+        of_class = rows[class_ids[rows] == class_id]
+        if of_class.size == 0:
+            where = ", ".join(_name(environment_names, e, "environment") for e in environments)
+            raise DataError(
+                f"There is no image of {name!r} to train on in {where}. "
+                "Add some, or leave the class out of the data."
+            )
+        labels = [_name(environment_names, e, "environment") for e in environments]
+        cells = []
+        for environment, label in zip(environments, labels, strict=True):
+            cell = of_class[environment_ids[of_class] == environment]
+            if hashes is not None:  # the order of the files then plays no part in the draw
+                cell = np.array(sorted(cell, key=lambda row: (str(hashes[row]), row)), dtype=np.int64)
+            cells.append(_generator(seed, name, label, "images").permutation(cell))
+        sizes = [len(cell) for cell in cells]
+        n_train, n_val = _cell_counts(sizes, labels, shots, val_shots, seed, name)
+        for cell, k, v in zip(cells, n_train, n_val, strict=True):
+            train.extend(cell[:k])
+            val.extend(cell[k : k + v])
+        notes += _shortage_note(name, labels, n_train, n_val, shots, val_shots)
+    return Split(_ascending(train), _ascending(val), seed, tuple(notes))
+
+
+def split_from_manifest(manifest: Manifest, hashes: Sequence[str | None] | None = None) -> Split:
+    """Take the split written in the manifest; with hashes, refuse images that occur in two parts."""
+    parts = {name: np.flatnonzero(manifest.splits == name) for name in ("train", "val", "test")}
+    if parts["train"].size == 0:
+        raise DataError('No image has the split "train". Fill the split column, or draw a few-shot split.')
+    if hashes is not None:
+        for first, second in (("train", "test"), ("val", "test"), ("train", "val")):
+            a, b = parts[first], parts[second]
+            check_leaks(
+                [hashes[row] for row in a],
+                [hashes[row] for row in b],
+                [manifest.paths[row] for row in a],
+                [manifest.paths[row] for row in b],
+                names=(first, second),
+            )
+    return Split(parts["train"], parts["val"], seed=0)
+
+
+def check_leaks(
+    hashes_a: Sequence[str | None],
+    hashes_b: Sequence[str | None],
+    paths_a: Sequence[str],
+    paths_b: Sequence[str],
+    names: tuple[str, str] = ("train", "test"),
+) -> None:
+    """Refuse two sets of images that share one, whatever the files are called."""
+    first_path = {digest: path for digest, path in zip(hashes_a, paths_a, strict=True) if digest is not None}
+    pairs = [
+        (first_path[digest], path)
+        for digest, path in zip(hashes_b, paths_b, strict=True)
+        if digest in first_path
+    ]
+    if pairs:
+        shown = "; ".join(f"{a} = {b}" for a, b in pairs[:3])
+        raise DataError(
+            f"{_count(len(pairs), 'image')} both in the {names[0]} and in the {names[1]} set (same content): "
+            f"{shown}{'; …' if len(pairs) > 3 else '.'} "
+            "Results would look better than they are: remove one of each pair."
+        )
+
+
+def spread_evenly(total: int, sizes: Sequence[int], order: Sequence[int]) -> list[int]:
+    """Share `total` over cells of limited size evenly; leftovers go to the first in `order`."""
+    counts = [0] * len(sizes)
+    left = total
+    while left and (open_cells := [cell for cell in order if counts[cell] < sizes[cell]]):
+        share = left // len(open_cells)
+        for cell in open_cells if share else open_cells[:left]:
+            given = min(share or 1, sizes[cell] - counts[cell])
+            counts[cell] += given
+            left -= given
+    return counts
+
+
+def _cell_counts(
+    sizes: Sequence[int],
+    labels: Sequence[str],
+    shots: int | None,
+    val_shots: int | None,
+    seed: int,
+    name: str,
+) -> tuple[list[int], list[int]]:
+    """Decide how many images of each environment go to training and to validation."""
+    if shots is None:
+        n_val = [0 if n < 2 else max(1, round(VALIDATION_SHARE * n)) for n in sizes]
+        return [n - v for n, v in zip(sizes, n_val, strict=True)], n_val
+    # 16 shots over 3 environments leave one over: which environment gets it is drawn for each class
+    counts, rest = [], list(sizes)
+    for purpose, wanted in (("train", shots), ("val", shots if val_shots is None else val_shots)):
+        draws = [_generator(seed, name, label, f"order of {purpose}").random() for label in labels]
+        taken = spread_evenly(wanted, rest, np.argsort(draws).tolist())
+        rest = [n - t for n, t in zip(rest, taken, strict=True)]
+        counts.append(taken)
+    return counts[0], counts[1]
+
+
+def _without_copies(
+    rows: np.ndarray,
+    class_ids: np.ndarray,
+    environment_ids: np.ndarray,
+    hashes: Sequence[str | None] | None,
+    forbidden: Collection[str] | None,
+) -> tuple[np.ndarray, list[str]]:
+    """Leave out test images, second copies, and images that are labelled as two classes."""
+    if hashes is None:
+        if forbidden:
+            raise DataError("Images cannot be compared with the forbidden ones without their hashes.")
+        return rows, []
+    if len(hashes) != len(class_ids):
+        raise DataError(f"There are {len(hashes)} hashes for {len(class_ids)} images.")
+    notes = []
+    allowed = [row for row in rows if not forbidden or hashes[row] not in forbidden]
+    if len(allowed) < len(rows):
+        notes.append(f"{_count(len(rows) - len(allowed), 'image')} also in the test set: left out.")
+    copies: dict[str, list[int]] = defaultdict(list)
+    for row in allowed:
+        copies[hashes[row] if hashes[row] is not None else f"row {row}"].append(row)
+    agreed = {digest: same for digest, same in copies.items() if len(set(class_ids[same])) == 1}
+    if disagreeing := sum(len(copies[digest]) for digest in copies.keys() - agreed.keys()):
+        notes.append(f"{_count(disagreeing, 'image')} labelled as more than one class: left out.")
+    if repeated := sum(len(same) - 1 for same in agreed.values()):
+        notes.append(f"{_count(repeated, 'image')} a copy of another one: used once.")
+    # which copy is kept must not depend on the order of the files either
+    kept = [min(same, key=lambda row: (environment_ids[row], row)) for same in agreed.values()]
+    return _ascending(kept), notes
+
+
+def _shortage_note(
+    name: str,
+    labels: Sequence[str],
+    n_train: Sequence[int],
+    n_val: Sequence[int],
+    shots: int | None,
+    val_shots: int | None,
+) -> list[str]:
+    """Say for one class which cells had too few images and what was taken instead; nothing if none had."""
+    if shots is None:
+        wanted = {"training": (n_train, None), "validation": (n_val, None)}
+        short = [label for label, k, v in zip(labels, n_train, n_val, strict=True) if k == 0 or v == 0]
+    else:
+        wanted = {
+            "training": (n_train, shots),
+            "validation": (n_val, shots if val_shots is None else val_shots),
+        }
+        is_short = {
+            label
+            for counts, total in wanted.values()
+            for label, count in zip(labels, counts, strict=True)
+            if count < total // len(labels) or sum(counts) < total
+        }
+        short = [label for label in labels if label in is_short]
+    if not short:
+        return []
+    taken = "; ".join(
+        f"{purpose} {sum(counts)}{'' if total is None else f' of {total}'} "
+        f"({', '.join(f'{label} {count}' for label, count in zip(labels, counts, strict=True))})"
+        for purpose, (counts, total) in wanted.items()
+    )
+    return [f"{name}: too few images in {', '.join(short)}. Taken: {taken}."]
+
+
+def _check_arguments(
+    class_ids: np.ndarray,
+    environment_ids: np.ndarray,
+    train_environments: Sequence[int],
+    shots: int | None,
+    val_shots: int | None,
+) -> list[int]:
+    if class_ids.ndim != 1 or class_ids.shape != environment_ids.shape:
+        raise DataError(
+            f"One class and one environment per image; found {class_ids.shape} and {environment_ids.shape}."
+        )
+    if shots is not None and shots < 1:
+        raise DataError(f"shots must be at least 1, or None for all images; found {shots}.")
+    if val_shots is not None and val_shots < 0:
+        raise DataError(f"val_shots must not be negative; found {val_shots}.")
+    environments = sorted({int(environment) for environment in train_environments})
+    if not environments:
+        raise DataError("There must be at least one training environment.")
+    if unknown := set(environments) - set(environment_ids.tolist()):
+        raise DataError(f"The training environment {min(unknown)} has no images at all.")
+    return environments
+
+
+def _as_mask(pool: ArrayLike, length: int) -> np.ndarray:
+    mask = np.asarray(pool)
+    if mask.dtype != np.bool_ or mask.shape != (length,):
+        raise DataError(f"pool must be a mask over {length} images; found {mask.dtype} {mask.shape}.")
+    return mask
+
+
+def _generator(seed: int, *names: str) -> np.random.Generator:
+    # repr quotes the names, so that no two lists of names give the same text
+    digest = hashlib.sha256(repr((int(seed), *names)).encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest, "little"))
+
+
+def _name(names: Sequence[str] | None, number: int, kind: str) -> str:
+    return f"{kind} {int(number)}" if names is None else names[int(number)]
+
+
+def _ascending(rows: Sequence[int]) -> np.ndarray:
+    return np.sort(np.array(rows, dtype=np.int64))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"1 {noun} is" if number == 1 else f"{number} {noun}s are"

@@ -1,0 +1,88 @@
+"""CAL: cross-modal alignment learning, the deterministic form of Bayes-CAL.
+
+    L = CE(Ŷ_C, y) + λ1·CE(Ŷ_E, e) + λ2·L_IRM(φ_C) + λ3·L_orth(φ_C, φ_E)
+
+Two branches of the same form: class names with parameters φ_C, names of the training environments with φ_E.
+L_IRM asks that one scaling of the class logits suits every environment; L_orth that the direction in which an image
+feature would have to move to change its class is orthogonal to the one that would change its environment.
+Prediction uses the class branch alone. With one environment, only the first term is left.
+"""
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from bayescal import objectives
+from bayescal.methods.base import COMMON, Batch, Method, Params, Runs, Samples, Task, Terms
+from bayescal.methods.networks import PromptNetwork, TaskNetwork
+from bayescal.space import Space, log10_uniform, number
+
+CAL_TERMS: Space = {
+    "lambda_env": number(0.1, log10_uniform(-3, 0)),
+    "lambda_irm": number(0.1, log10_uniform(-2, 0)),
+    "lambda_orth": number(0.1, log10_uniform(-3, 0)),
+}
+
+
+class CAL(Method):
+    name = "cal"
+    title = "CAL"
+    learns = "context vectors of a class and an environment prompt"
+    cost = "two prompt trees (classes, environments)"
+    citation = "Zhu et al., Bayesian Cross-Modal Alignment Learning for Few-Shot OoD Generalization, AAAI 2023"
+    network: ClassVar[type[TaskNetwork]] = PromptNetwork
+    space: ClassVar[Space] = {**COMMON, **PromptNetwork.space, **CAL_TERMS}
+
+    def __init__(self, task: Task, runs: Runs):
+        super().__init__(task, runs)
+        self.branches = {"class": self.network(task, runs, [task.classes], "class")}
+        # Without λ1 and λ3 nothing of the environment branch can reach the class branch: leave it out.
+        wanted = (runs["lambda_env"] != 0) | (runs["lambda_orth"] != 0)
+        if task.n_environments > 1 and bool(wanted.any()):
+            self.branches["environment"] = self.network(task, runs, task.environments, "environment")
+
+    def init(self, train: Samples) -> Params:
+        return {
+            f"{branch}.{name}": value
+            for branch, network in self.branches.items()
+            for name, value in network.init().items()
+        }
+
+    def branch(self, params: Params, branch: str) -> Params:
+        """The parameters of one branch under their own names."""
+        start = branch + "."
+        return {name.removeprefix(start): value for name, value in params.items() if name.startswith(start)}
+
+    def draw(self, params: Params, branch: str, step: int) -> Tensor:
+        """φ of a branch: (R, S, …). Here a point, so S = 1."""
+        return self.branches[branch].mean(self.branch(params, branch))[:, None]
+
+    def loss(self, params: Params, batch: Batch) -> Terms:
+        scale, runs, n_env = self.task.logit_scale, self.runs, self.task.n_environments
+        images = batch.features[:, None]  # (R, 1, B, D): the same for every draw
+        y, e = batch.labels[:, None], batch.environments[:, None]  # (R, 1, B)
+
+        text_c = self.branches["class"].features(self.draw(params, "class", batch.step))  # (R, S, C, D)
+        logits_c = objectives.cosine_logits(images, text_c, scale)
+        terms = {"ce": objectives.cross_entropy(logits_c, y).mean(1)}
+        total = terms["ce"]
+        if n_env > 1:
+            terms["irm"] = objectives.irm_penalty(logits_c, y, e, n_env).mean(1)
+            total = total + runs["lambda_irm"] * terms["irm"]
+        if "environment" in self.branches:
+            text_e = self.branches["environment"].features(self.draw(params, "environment", batch.step))
+            logits_e = objectives.cosine_logits(images, text_e, scale)
+            terms["env"] = objectives.cross_entropy(logits_e, e).mean(1)
+            terms["orth"] = objectives.orthogonality(
+                objectives.feature_gradient(images, text_c, logits_c, y),
+                objectives.feature_gradient(images, text_e, logits_e, e),
+            ).mean(1)
+            total = total + runs["lambda_env"] * terms["env"] + runs["lambda_orth"] * terms["orth"]
+        return {**terms, "total": total}
+
+    def prepare(self, params: Params, draws: int) -> Tensor:
+        return self.branches["class"].features(self.draw(params, "class", 0))
+
+    def logits(self, prepared: Tensor, features: Tensor, groups: Tensor | None = None) -> Tensor:
+        images = features[:, None] if features.dim() == 3 else features
+        return objectives.cosine_logits(images, prepared, self.task.logit_scale)

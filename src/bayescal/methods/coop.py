@@ -1,0 +1,38 @@
+"""CoOp: context optimisation. One branch, no Bayes, cross-entropy alone:  L = CE(Ŷ_C, y)."""
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from bayescal import objectives
+from bayescal.methods.base import COMMON, Batch, Method, Params, Runs, Samples, Task, Terms
+from bayescal.methods.networks import PromptNetwork
+from bayescal.space import Space
+
+
+class CoOp(Method):
+    name = "coop"
+    title = "CoOp"
+    learns = "context vectors of a class prompt"
+    cost = "one prompt tree"
+    citation = "Zhou et al., Learning to Prompt for Vision-Language Models, IJCV 2022"
+    space: ClassVar[Space] = {**COMMON, **PromptNetwork.space}
+
+    def __init__(self, task: Task, runs: Runs):
+        super().__init__(task, runs)
+        self.prompts = PromptNetwork(task, runs, [task.classes], "class")
+
+    def init(self, train: Samples) -> Params:
+        return self.prompts.init()
+
+    def loss(self, params: Params, batch: Batch) -> Terms:
+        logits = self.logits(self.prepare(params, 0), batch.features)[:, 0]
+        ce = objectives.cross_entropy(logits, batch.labels)
+        return {"ce": ce, "total": ce}
+
+    def prepare(self, params: Params, draws: int) -> Tensor:
+        return self.prompts.features(params["context"][:, None])  # (R, 1, C, D)
+
+    def logits(self, prepared: Tensor, features: Tensor, groups: Tensor | None = None) -> Tensor:
+        images = features[:, None] if features.dim() == 3 else features
+        return objectives.cosine_logits(images, prepared, self.task.logit_scale)

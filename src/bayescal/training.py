@@ -1,0 +1,275 @@
+"""The stacked loop: R runs trained as one program on cached features. It never opens an image."""
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from bayescal import rng
+from bayescal.errors import MethodError
+from bayescal.methods.base import Batch, Method, Samples
+from bayescal.optim import Params, per_row
+
+CHECKPOINT_SECONDS = 5.0  # a kill loses at most about this much training
+
+
+@dataclass(frozen=True)
+class StackData:
+    """What the R rows of a stack are trained and judged on; image indices count rows of `features`."""
+
+    features: Tensor  # (N, D): test transform
+    labels: Tensor  # (N,)
+    environments: Tensor  # (N,): among all environments of the problem
+    local: Tensor  # (R, G): an environment's number among the row's own training environments, −1 if not one
+    train: Tensor  # (R, n): training images of each row
+    judged: dict[str, Tensor] = field(default_factory=dict)  # name → (R, N) bool; "val" chooses the best checkpoint
+    views: Tensor | None = None  # (U, V, D): augmented views of the training images
+    view_rows: Tensor | None = None  # (N,): where an image's views are, −1 if it has none
+
+
+@dataclass
+class Trained:
+    """Outcome of a stack. Curves are (epochs, R); a stopped row keeps its last parameters and its message."""
+
+    params: Params
+    best_params: Params
+    best_epoch: Tensor  # (R,)
+    curves: dict[str, Tensor]
+    stopped: dict[int, str]
+    seconds: float
+
+
+def epoch_order(seeds: Tensor, epoch: int, n: int, batch_size: int) -> Tensor:
+    """Positions of the epoch's samples: (R, steps, B). The last batch is filled up from the epoch's first samples."""
+    size = min(batch_size, n)
+    steps = math.ceil(n / size)
+    order = rng.permutations(seeds, "order", epoch, n)
+    return torch.cat([order, order[:, : steps * size - n]], dim=1).view(len(seeds), steps, size)
+
+
+def train(
+    method: Method,
+    data: StackData,
+    *,
+    checkpoint: Path | None = None,
+    identity: str = "",
+    on_epoch: Callable[[int, int], None] | None = None,
+) -> Trained:
+    """Train every row of the stack; with `checkpoint`, a killed training continues where it was.
+
+    `identity` names what is trained (configs, splits, features): a checkpoint of something else is not continued.
+    """
+    started = time.perf_counter()
+    runs = method.runs
+    params = method.init(training_samples(data))
+    state = _State.fresh(method, params)
+    # A method that learns nothing by gradient is judged once, as it is.
+    epochs = runs["epochs"] if state.trained else 0
+    if state.trained and (epochs < 1 or runs["batch_size"] < 1):
+        raise MethodError(f"epochs ({epochs}) and batch_size ({runs['batch_size']}) must be at least 1")
+    if checkpoint is not None:
+        state.load(checkpoint, identity)
+    decay = {name: runs["weight_decay"] for name in state.trained if method.decays(name)}
+    saved = time.perf_counter()
+    for epoch in range(state.epoch, epochs):
+        terms = _train_epoch(method, data, state, epoch, decay)
+        accuracy = judge(method, state.params, data)
+        state.close_epoch(terms, accuracy)
+        if checkpoint is not None and (time.perf_counter() - saved > CHECKPOINT_SECONDS or epoch + 1 == epochs):
+            state.save(checkpoint, identity)
+            saved = time.perf_counter()
+        if on_epoch is not None:
+            on_epoch(epoch + 1, epochs)
+    if not epochs:
+        state.close_epoch({}, judge(method, state.params, data))
+    if "val" in data.judged:
+        val = validation_samples(data)
+        state.params = method.finish(state.params, val)
+        state.best_params = method.finish(state.best_params, val)
+    return state.result(time.perf_counter() - started)
+
+
+def _train_epoch(
+    method: Method, data: StackData, state: "_State", epoch: int, decay: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """One pass over each row's samples; returns the epoch's mean of every loss term, (R,) each."""
+    runs = method.runs
+    n = data.train.shape[1]
+    order = epoch_order(runs.seeds, epoch, n, runs["batch_size"])
+    rate = method.schedule(runs["learning_rate"], epoch, runs["epochs"])
+    steps = order.shape[1]
+    sums: dict[str, Tensor] = {}
+    for i in range(steps):
+        step = epoch * steps + i
+        batch = gather_batch(data, runs.seeds, order[:, i], epoch, step)
+        resets = method.resets(step)
+        if resets is not None:
+            for value in state.optimizer.values():
+                value.masked_fill_(per_row(resets, value), 0.0)
+        grads, terms = method.gradients(state.params, batch)
+        # A row whose loss or gradient is not finite stops where it is; rows never mix, so the others go on.
+        finite = torch.isfinite(terms["total"])
+        for grad in grads.values():
+            finite &= torch.isfinite(grad).flatten(1).all(1)
+        state.stopped_at = torch.where(state.alive & ~finite, step, state.stopped_at)
+        state.alive &= finite
+        grads = {name: torch.where(per_row(state.alive, g), g, 0.0) for name, g in grads.items()}
+        alive_rate = torch.where(state.alive, rate, 0.0)
+        method.optimizer.step(state.params, grads, state.optimizer, alive_rate, decay)
+        for name, value in terms.items():
+            sums[name] = sums.get(name, 0.0) + value / steps
+    return sums
+
+
+def gather_batch(data: StackData, seeds: Tensor, positions: Tensor, epoch: int, step: int) -> Batch:
+    """The samples at these positions of each row's training list: positions (R, B)."""
+    images = data.train.gather(1, positions)  # (R, B)
+    if data.views is None:
+        features = data.features[images]
+    else:
+        # A fresh view per epoch and image: the same one wherever the image falls in the epoch's order.
+        n = data.train.shape[1]
+        view = rng.integers(seeds, "view", epoch, n, data.views.shape[1]).gather(1, positions)
+        features = data.views[data.view_rows[images], view]
+    return Batch(
+        features=features,
+        labels=data.labels[images],
+        environments=data.local.gather(1, data.environments[images]),
+        n_train=data.train.shape[1],
+        step=step,
+    )
+
+
+def training_samples(data: StackData) -> Samples:
+    """Each row's whole training set, test transform."""
+    images = data.train
+    environments = data.local.gather(1, data.environments[images])
+    return Samples(data.features[images], data.labels[images], environments, torch.ones_like(images, dtype=torch.bool))
+
+
+def validation_samples(data: StackData) -> Samples:
+    """Each row's validation set, filled up with image 0 (masked) where rows have fewer images than others."""
+    mask = data.judged["val"]  # (R, N)
+    size = int(mask.sum(1).max())
+    images = mask.int().argsort(dim=1, descending=True, stable=True)[:, :size]  # (R, n): the row's own images first
+    environments = data.local.gather(1, data.environments[images])
+    return Samples(data.features[images], data.labels[images], environments, mask.gather(1, images))
+
+
+@torch.no_grad()
+def judge(method: Method, params: Params, data: StackData) -> dict[str, Tensor]:
+    """Accuracy (R,) on each judged set, at the posterior mean."""
+    if not data.judged:
+        return {}
+    wanted = torch.stack([mask.any(0) for mask in data.judged.values()]).any(0).nonzero()[:, 0]
+    prepared = method.prepare(params, 0)
+    right = torch.cat(
+        [
+            method.logits(prepared, data.features[part], data.environments[part])[:, 0].argmax(-1) == data.labels[part]
+            for part in wanted.split(method.predict_chunk or max(len(wanted), 1))
+        ],
+        dim=1,
+    ).float()  # (R, n)
+    masks = {name: mask[:, wanted].float() for name, mask in data.judged.items()}
+    return {name: (right * mask).sum(1) / mask.sum(1) for name, mask in masks.items()}
+
+
+@dataclass
+class _State:
+    """Everything a training needs to continue. No random state: numbers are functions of seed and step."""
+
+    params: Params
+    trained: tuple[str, ...]  # names of the parameters that gradients move
+    optimizer: Params
+    best_params: Params
+    best_value: Tensor  # (R,)
+    best_epoch: Tensor  # (R,)
+    alive: Tensor  # (R,) bool
+    stopped_at: Tensor  # (R,): step at which a row stopped, −1 if it did not
+    epoch: int = 0
+    curves: dict[str, list[Tensor]] = field(default_factory=dict)
+
+    @classmethod
+    def fresh(cls, method: Method, params: Params) -> "_State":
+        seeds = method.runs.seeds
+        trained = {name: value for name, value in params.items() if name not in method.frozen}
+        return cls(
+            params=params,
+            trained=tuple(trained),
+            optimizer=method.optimizer.init(trained) if trained else {},
+            best_params={name: value.clone() for name, value in params.items()},
+            best_value=torch.full(seeds.shape, -1.0, device=seeds.device),
+            best_epoch=torch.zeros_like(seeds),
+            alive=torch.ones_like(seeds, dtype=torch.bool),
+            stopped_at=torch.full_like(seeds, -1),
+        )
+
+    def close_epoch(self, terms: dict[str, Tensor], accuracy: dict[str, Tensor]) -> None:
+        self.epoch += 1
+        for name, value in (terms | accuracy).items():
+            self.curves.setdefault(name, []).append(value)
+        # Few validation images make ties common: the later epoch, at the smaller learning rate, wins them.
+        value = accuracy.get("val", torch.full_like(self.best_value, float(self.epoch)))
+        better = self.alive & (value >= self.best_value)
+        self.best_value = torch.where(better, value, self.best_value)
+        self.best_epoch = torch.where(better, self.epoch, self.best_epoch)
+        for name, best in self.best_params.items():
+            best.copy_(torch.where(per_row(better, best), self.params[name], best))
+
+    def result(self, seconds: float) -> Trained:
+        stopped = {
+            row: f"stopped at step {step}: the loss or its gradient is not finite; try a smaller learning rate"
+            for row, step in enumerate(self.stopped_at.tolist())
+            if step >= 0
+        }
+        curves = {name: torch.stack(values) for name, values in self.curves.items()}
+        return Trained(self.params, self.best_params, self.best_epoch, curves, stopped, seconds)
+
+    def save(self, path: Path, identity: str) -> None:
+        from safetensors.torch import save_file
+
+        groups = {"params": self.params, "optimizer": self.optimizer, "best": self.best_params}
+        groups["curves"] = {name: torch.stack(values) for name, values in self.curves.items()}
+        groups["rows"] = {
+            "best_value": self.best_value,
+            "best_epoch": self.best_epoch,
+            "alive": self.alive,
+            "stopped_at": self.stopped_at,
+        }
+        flat = {f"{group}/{n}": t.detach().cpu().contiguous() for group, ts in groups.items() for n, t in ts.items()}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        save_file(flat, temporary, metadata={"epoch": json.dumps(self.epoch), "identity": identity})
+        os.replace(temporary, path)
+
+    def load(self, path: Path, identity: str) -> None:
+        """Continue from a checkpoint of the same training; anything else is left alone and training starts anew."""
+        from safetensors import SafetensorError, safe_open
+
+        if not path.is_file():
+            return
+        device = self.alive.device
+        try:
+            with safe_open(path, framework="pt") as file:
+                metadata = file.metadata() or {}
+                if metadata.get("identity") != identity:
+                    return
+                tensors = {key: file.get_tensor(key).to(device) for key in file.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError):
+            return
+        groups: dict[str, Params] = {}
+        for key, value in tensors.items():
+            group, name = key.split("/", 1)
+            groups.setdefault(group, {})[name] = value
+        self.params, self.optimizer = groups["params"], groups["optimizer"]
+        self.best_params = groups["best"]
+        self.curves = {name: list(value) for name, value in groups.get("curves", {}).items()}
+        for name, value in groups["rows"].items():
+            setattr(self, name, value)
+        self.epoch = json.loads(metadata["epoch"])

@@ -1,0 +1,183 @@
+"""Bad folders and files are refused in words that say what, where, and what to do."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bayescal.data.manifest import read_manifest
+from bayescal.errors import BayescalWarning, DataError
+
+
+def touch(folder, *names):
+    for name in names:
+        path = Path(folder, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+
+# ---------------------------------------------------------------- folders
+
+
+def test_class_folders_alone_are_one_environment(tmp_path):
+    touch(tmp_path, "dog/1.jpg", "cat/2.jpg")
+    found = read_manifest(tmp_path)
+    assert found.environments == ("all",)
+    assert found.classes == ("cat", "dog")
+
+
+def test_images_may_lie_deeper(tmp_path):
+    touch(tmp_path, "photo/dog/puppies/monday/1.jpg", "photo/cat/2.jpg")
+    found = read_manifest(tmp_path)
+    assert [(row.environment, row.class_name) for row in found.rows()] == [("photo", "cat"), ("photo", "dog")]
+
+
+def test_mixed_layouts_are_refused_with_an_example_of_each(tmp_path):
+    touch(tmp_path, "dog/1.jpg", "photo/cat/2.jpg")
+    with pytest.raises(
+        DataError, match=r"dog/1\.jpg.*class/image.*photo/cat/2\.jpg.*environment/class/image"
+    ):
+        read_manifest(tmp_path)
+
+
+def test_images_without_a_class_are_refused(tmp_path):
+    touch(tmp_path, "1.jpg")
+    with pytest.raises(DataError, match=r"1\.jpg does not"):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("content", [(), ("readme.txt", "photo/dog/notes.md")])
+def test_folders_without_images_show_the_expected_layout(tmp_path, content):
+    touch(tmp_path, *content)
+    with pytest.raises(DataError, match="no images") as caught:
+        read_manifest(tmp_path)
+    assert "my_images/\n        photo/" in str(caught.value)
+
+
+def test_a_missing_path_shows_the_expected_layout(tmp_path):
+    with pytest.raises(DataError, match="no such folder or file") as caught:
+        read_manifest(tmp_path / "nothing")
+    assert "my_images/" in str(caught.value)
+
+
+def test_other_files_are_refused(tmp_path):
+    touch(tmp_path, "images.zip")
+    with pytest.raises(DataError, match=r"ends in \.csv or \.json"):
+        read_manifest(tmp_path / "images.zip")
+
+
+def test_phone_photos_are_not_silently_left_out(tmp_path):
+    touch(tmp_path, "photo/dog/1.jpg", "photo/dog/2.HEIC", "photo/dog/3.heic")
+    with pytest.warns(BayescalWarning, match=r"skipped 2 pictures.*\.heic: 2.*Convert"):
+        assert len(read_manifest(tmp_path)) == 1
+    (tmp_path / "photo/dog/1.jpg").unlink()
+    with pytest.raises(DataError, match=r"Convert \.heic"):
+        read_manifest(tmp_path)
+
+
+def test_empty_class_folders_are_named(tmp_path):
+    touch(tmp_path, "photo/dog/1.jpg", "photo/.cache/x")
+    (tmp_path / "photo/cat").mkdir()
+    (tmp_path / "sketch").mkdir()
+    with pytest.warns(BayescalWarning, match=r"2 folders without images: photo/cat, sketch"):
+        assert read_manifest(tmp_path).classes == ("dog",)
+
+
+# ---------------------------------------------------------------- tables
+
+
+def table(folder, text, encoding="utf-8"):
+    touch(folder, "1.png", "2.png", "sub/3.png")
+    path = Path(folder, "table.csv")
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "no column path and no column class.*Found: an empty first line"),
+        ("1.png,dog\n", r"no column path and no column class.*Found: 1\.png, dog"),
+        ("path,label\n1.png,dog\n", "no column class.*Found: path, label"),
+        ("path,class,class\n1.png,dog,cat\n", "class occurs more than once"),
+        ("path,class\n", "lists no images"),
+        ("path,class\n\n1.png,dog\n2.png, \n", "line 4: the class is empty"),
+        ("path,class\n,dog\n", "line 2: the path is empty"),
+        ("path,class,split\n1.png,dog,training\n", "line 2: unknown split 'training'"),
+        ("path,class\n1.png,dog,brown\n", "line 2: 3 cells under 2 columns"),
+        ('path,class\n1.png,"dog\n', "not a valid table"),
+        ("path,class,environment\n1.png,dog,home\n2.png,dog,\n", "line 3: the environment is empty"),
+    ],
+)
+def test_bad_tables_are_refused_with_the_line(tmp_path, text, reason):
+    with pytest.raises(DataError, match=reason):
+        read_manifest(table(tmp_path, text))
+
+
+def test_unknown_files_are_counted_and_the_first_five_named(tmp_path):
+    lines = "".join(f"none{number}.png,dog\n" for number in range(8))
+    with pytest.raises(
+        DataError, match=r"8 of 9 files do not exist: none0\.png.*none4\.png and 3 more"
+    ) as caught:
+        read_manifest(table(tmp_path, f"path,class\n1.png,dog\n{lines}"))
+    assert "none5" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("encoding", "line"), [("latin-1", 3), ("utf-16", 1)])
+def test_other_encodings_are_refused(tmp_path, encoding, line):
+    path = table(tmp_path, "path,class\n1.png,dog\n2.png,chaîne\n", encoding)
+    with pytest.raises(DataError, match=rf"not UTF-8 text \(line {line}\)"):
+        read_manifest(path)
+
+
+def test_tables_made_on_windows_are_read(tmp_path):
+    path = table(tmp_path, "\ufeffPath;Class;Environment\r\n1.png;dog;home\r\nsub\\3.png; dog ;home\r\n")
+    found = read_manifest(path)
+    assert [Path(name).name for name in found.paths] == ["1.png", "3.png"]
+    assert found.classes == ("dog",)
+
+
+def test_an_empty_environment_column_means_one_environment(tmp_path):
+    assert read_manifest(table(tmp_path, "path,class,environment\n1.png,dog,\n")).environments == ("all",)
+
+
+# ---------------------------------------------------------------- JSON
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('[\n  {"path": "1.png", "class": }\n]', "line 2, column 30"),
+        ("{}", "expected a list"),
+        ("3", "expected a list"),
+        ('["1.png"]', "expected a list"),
+        ("[]", "lists no images"),
+        ('[{"path": "1.png", "label": "dog"}]', "image 1: no class.*Found: path, label"),
+        (
+            '[{"path": "1.png", "class": "dog"}, {"path": "2.png", "class": ""}]',
+            "image 2: the class is empty",
+        ),
+        ('[{"path": "1.png", "class": true}]', "class must be text; found True"),
+        ('[{"path": 1, "class": "dog"}]', "the path is empty"),
+        ('{"images": [{"path": "1.png", "class": "dog"}], "class_words": ["dog"]}', "must be an object"),
+        (
+            '{"images": [{"path": "1.png", "class": "dog"}], "class_words": {"dgo": "x"}}',
+            "Did you mean 'dog'",
+        ),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_bad_json_is_refused_with_the_place(tmp_path, text, reason):
+    touch(tmp_path, "1.png", "2.png")
+    path = tmp_path / "list.json"
+    path.write_text(text)
+    with pytest.raises(DataError, match=reason):
+        read_manifest(path)
+
+
+def test_numbers_are_good_class_names(tmp_path):
+    touch(tmp_path, "1.png")
+    path = tmp_path / "list.json"
+    path.write_text(json.dumps([{"path": "1.png", "class": 7, "environment": None, "split": None}]))
+    found = read_manifest(path)
+    assert (found.classes, found.class_words, found.environments) == (("7",), ("7",), ("all",))
