@@ -48,9 +48,7 @@ def test_tie_fixture_has_ties_between_correct_and_wrong():
 
 def test_accuracy_and_confusion_matrix_match_sklearn():
     probs, labels = stack()
-    same(
-        m.accuracy(probs, labels), [sk.accuracy_score(y, p.argmax(-1)) for p, y, _, _ in rows(probs, labels)]
-    )
+    same(m.accuracy(probs, labels), [sk.accuracy_score(y, p.argmax(-1)) for p, y, _, _ in rows(probs, labels)])
     wanted = [sk.confusion_matrix(y, p.argmax(-1), labels=range(C)) for p, y, _, _ in rows(probs, labels)]
     assert m.confusion_matrix(probs, labels).tolist() == np.array(wanted).tolist()
 
@@ -60,9 +58,7 @@ def test_accuracy_per_class_is_recall_and_nan_for_an_absent_class():
     labels[labels == 2] = 1
     per_class = m.accuracy_per_class(probs, labels)
     present = [0, 1, 3]
-    wanted = [
-        sk.recall_score(y, p.argmax(-1), labels=present, average=None) for p, y, _, _ in rows(probs, labels)
-    ]
+    wanted = [sk.recall_score(y, p.argmax(-1), labels=present, average=None) for p, y, _, _ in rows(probs, labels)]
     same(per_class[:, present], wanted)
     assert per_class[:, 2].isnan().all()
 
@@ -120,8 +116,7 @@ def test_brier_and_nll():
     wanted = [((p - np.eye(C)[y]) ** 2).sum(-1).mean() for p, y, _, _ in rows(probs, labels)]
     same(m.brier(probs, labels), wanted, atol=1e-6)
     wanted = [
-        sk.log_loss(y, p / p.sum(-1, keepdims=True), labels=range(C))
-        for p, y, _, _ in rows(probs.double(), labels)
+        sk.log_loss(y, p / p.sum(-1, keepdims=True), labels=range(C)) for p, y, _, _ in rows(probs.double(), labels)
     ]
     same(m.nll(probs, labels), wanted, atol=1e-6)
     binary = torch.tensor([[0.3, 0.7], [0.6, 0.4]], dtype=torch.float64)

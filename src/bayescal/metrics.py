@@ -212,7 +212,7 @@ def selective_accuracy(probs: Tensor, labels: Tensor, threshold: Tensor | float)
     conf, correct = _confidence_and_correct(probs, labels)
     # In float64 both sides compare exactly: a threshold taken from float32 confidences accepts its own image.
     bound = torch.as_tensor(threshold, dtype=torch.float64, device=conf.device)[..., None]
-    accepted = conf.double() >= bound
+    accepted = conf.double() > bound
     n_accepted = accepted.sum(-1).double()
     rejected_wrong = (~accepted & ~correct).sum(-1)
     n_images = conf.shape[-1]

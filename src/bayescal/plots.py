@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -44,10 +44,7 @@ STYLE = {
 # Mean and standard error over seeds at each epoch, `(T,)` each. Length 1: a method without epochs, drawn as a
 # level. A standard error of None or NaN (a single seed) draws no band.
 Curve = tuple[Sequence[float], Sequence[float] | None]
-
-
-P = ParamSpec("P")
-T = TypeVar("T")
+End = tuple[float, str, str]  # the height at which a curve ends, its name and its colour
 
 
 class ImageRow(NamedTuple):
@@ -58,11 +55,11 @@ class ImageRow(NamedTuple):
     captions: Sequence[str] = ()
 
 
-def _styled(draw: Callable[P, T]) -> Callable[P, T]:
+def _styled(draw: Callable) -> Callable:
     """Draw with this file's style, whatever the reader's matplotlibrc says, and leave that as it was."""
 
     @wraps(draw)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+    def wrapper(*args, **kwargs):
         from matplotlib import style
 
         with style.context(["default", STYLE]):
@@ -190,8 +187,7 @@ def curves_figure(
 @_styled
 def image_grid_figure(rows: Sequence[ImageRow | tuple], title: str = "") -> "Figure":
     """Rows of images, each with a title, for instance samples of each environment."""
-    rows, columns = _wrapped(rows, size=1.15)
-    heights = _row_heights(rows, size=1.15)
+    rows, columns, heights = _arranged(rows, size=1.15)
     fig = _figure(1.15 * columns + 0.2, sum(heights) + (0.4 if title else 0.1))
     if title:
         fig.suptitle(_text(title), x=0.01, ha="left", fontweight="bold")
@@ -213,8 +209,7 @@ def demo_figure(
     """
     from matplotlib.ticker import PercentFormatter
 
-    rows, columns = _wrapped(rows, size=0.9)
-    heights = _row_heights(rows, size=0.9)
+    rows, columns, heights = _arranged(rows, size=0.9)
     left, right = 0.9 * columns + 0.2, 4.1 * len(panels)
     fig = _figure(left + right, max(4.2, sum(heights) + 0.5))
     if title:
@@ -260,15 +255,7 @@ def save_figure(fig: "Figure", path: str | Path) -> Path:
     return path
 
 
-class _End(NamedTuple):
-    """The right end of a curve and what to write there."""
-
-    y: float
-    name: str
-    colour: str
-
-
-def _draw_curves(ax: "Axes", curves: Mapping[str, Curve], chance: float | None) -> list[_End]:
+def _draw_curves(ax: "Axes", curves: Mapping[str, Curve], chance: float | None) -> list[End]:
     """Draw every curve and return where each ends, for `_name_curves`."""
     from matplotlib.ticker import MaxNLocator
 
@@ -284,10 +271,10 @@ def _draw_curves(ax: "Axes", curves: Mapping[str, Curve], chance: float | None) 
         ax.fill_between(x, mean - stderr, mean + stderr, color=colour, alpha=0.15, linewidth=0)
         finite = mean[np.isfinite(mean)]
         if len(finite):
-            ends.append(_End(float(finite[-1]), name, colour))
+            ends.append((float(finite[-1]), name, colour))
     if chance is not None:
         ax.axhline(chance, color=FAINT, linestyle=":", linewidth=1.2, zorder=0)
-        ends.append(_End(chance, "chance", FAINT))
+        ends.append((chance, "chance", FAINT))
     ax.margins(x=0)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     ax.grid(axis="y", color="#e4e4e4", linewidth=0.7)
@@ -295,7 +282,7 @@ def _draw_curves(ax: "Axes", curves: Mapping[str, Curve], chance: float | None) 
     return ends
 
 
-def _name_curves(fig: "Figure", ends: Mapping["Axes", list[_End]]) -> None:
+def _name_curves(fig: "Figure", ends: Mapping["Axes", list[End]]) -> None:
     """Name each curve at its right end, names moved apart where they would overlap; a legend beyond 9."""
     fig.draw_without_rendering()  # the lay-out has to be known before heights in points can be
     for ax, named in ends.items():
@@ -305,13 +292,14 @@ def _name_curves(fig: "Figure", ends: Mapping["Axes", list[_End]]) -> None:
         named = sorted(named)
         low, high = ax.get_ylim()
         width, height = ax.get_window_extent().size / fig.dpi * 72  # points
-        wanted = [(end.y - low) / (high - low) for end in named]
-        for end, at, y in zip(named, wanted, _spread(wanted, gap=12 / height), strict=True):
+        wanted = [(y - low) / (high - low) for y, _, _ in named]
+        places = _spread(wanted, gap=12 / height)
+        for (_, name, colour), at, place in zip(named, wanted, places, strict=True):
             # A thin line leads from the end of the curve to a name that had to move.
-            leader = {"arrowstyle": "-", "color": end.colour, "lw": 0.7, "shrinkA": 1, "shrinkB": 1}
-            words = {"fontsize": 9, "color": end.colour, "va": "center", "annotation_clip": False}
-            place = (1 + 15 / width, y)
-            ax.annotate(_text(end.name), (1, at), place, "axes fraction", arrowprops=leader, **words)
+            leader = {"arrowstyle": "-", "color": colour, "lw": 0.7, "shrinkA": 1, "shrinkB": 1}
+            words = {"fontsize": 9, "color": colour, "va": "center", "annotation_clip": False}
+            shifted = (1 + 15 / width, place)
+            ax.annotate(_text(name), (1, at), shifted, "axes fraction", arrowprops=leader, **words)
 
 
 def _spread(wanted: Sequence[float], gap: float) -> list[float]:
@@ -348,20 +336,18 @@ def _draw_images(fig: "Figure | SubFigure", rows: Sequence[ImageRow], heights: S
                 ax.text(0.5, -0.06, words, transform=ax.transAxes, ha="center", va="top", fontsize=7.5)
 
 
-def _wrapped(rows: Sequence[ImageRow | tuple], size: float) -> tuple[list[ImageRow], int]:
-    """Rows, their words broken into lines that fit images `size` inches wide, and the number of columns."""
+def _arranged(rows: Sequence[ImageRow | tuple], size: float) -> tuple[list[ImageRow], int, list[float]]:
+    """Rows with their words broken into lines, the number of columns, and the inches each row needs.
+
+    `size` is the side of an image; a letter of a title is about 0.078 inches wide, one of a caption 0.06.
+    """
     rows = [ImageRow(*row) for row in rows]
     columns = max(len(row.images) for row in rows)
-    # A letter of a title is about 0.078 inches wide, one of a caption 0.06.
     title, caption = (textwrap.TextWrapper(int(w)) for w in (size * columns / 0.078, size / 0.06))
-    return [ImageRow(title.fill(t), images, [*map(caption.fill, c)]) for t, images, c in rows], columns
-
-
-def _row_heights(rows: Sequence[ImageRow], size: float) -> list[float]:
-    """Inches for each row: its images, the lines above and below them, and some air."""
+    rows = [ImageRow(title.fill(t), images, [*map(caption.fill, c)]) for t, images, c in rows]
     above = [row.title.count("\n") + 1 for row in rows]
-    below = [max((c.count("\n") + 1 for c in row.captions), default=0) for row in rows]
-    return [size + 0.18 * a + 0.14 * b + 0.2 for a, b in zip(above, below, strict=True)]
+    below = [max((words.count("\n") + 1 for words in row.captions), default=0) for row in rows]
+    return rows, columns, [size + 0.18 * a + 0.14 * b + 0.2 for a, b in zip(above, below, strict=True)]
 
 
 def _note(ax: "Axes", words: str, at: tuple[float, float], shift: tuple[float, float], **look) -> None:

@@ -1,14 +1,19 @@
 """Prompt trees: learned context vectors + names → text features, with all shared computation done once."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bayescal.backbones.text_tower import TextTower
-from bayescal.errors import BackboneError
+from bayescal.errors import BackboneError, BayescalWarning, DataError
+
+if TYPE_CHECKING:
+    from bayescal.backbones import Backbone
 
 POSITIONS = ("end", "middle")
 
@@ -138,6 +143,36 @@ def encode_token_lists(tower: TextTower, prompts: Sequence[Sequence[int]], chunk
         with torch.no_grad():
             out.append(tower(start, tower.embed(ids)[None], ends)[0])
     return torch.cat(out)
+
+
+def check_prompts(backbone: "Backbone", names: Sequence[str], n_context: int | None = None) -> None:
+    """Refuse names that the text tower cannot read or tell apart; warn about those it never learned to read."""
+    n_context = backbone.defaults.n_context if n_context is None else n_context
+    overhead = n_context + 3  # start token, context, "." and end token
+    seen: dict[tuple[int, ...], str] = {}
+    for name in names:
+        ids = backbone.tokenize(name)
+        if len(ids) + overhead > backbone.text.context_length:
+            raise DataError(
+                f"the name {name[:60]!r} takes {len(ids)} tokens; with {n_context} context vectors the text tower has "
+                f"room for {backbone.text.context_length - overhead}: give it shorter words"
+            )
+        if len(ids) + overhead > backbone.trained_context:
+            _warn(f"the name {name[:60]!r} is longer than any text that backbone {backbone.name!r} was trained on")
+        known = backbone.known_tokens
+        read = tuple(i if known is None or i in known else -1 for i in ids)  # unknown tokens all look alike
+        if read in seen:
+            raise DataError(
+                f"backbone {backbone.name!r} cannot tell the names {seen[read]!r} and {name!r} apart: it has never "
+                "seen their words. Describe the classes in plain English words"
+            )
+        seen[read] = name
+        if set(read) == {-1}:
+            _warn(f"backbone {backbone.name!r} has never seen the name {name!r}: plain English words would help it")
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, BayescalWarning, stacklevel=4)
 
 
 def normalized(features: Tensor) -> Tensor:

@@ -1,9 +1,11 @@
 """From a list of runs to stacks and back: group what can be trained together, train, hand each run its own result."""
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,28 +93,39 @@ def train_runs(
     *,
     max_rows: int = 256,
     checkpoints: Path | None = None,
-    on_epoch: Callable[[int, int], None] | None = None,
+    progress: str | None = None,
 ) -> list[RunResult]:
     """Train every run, as few stacks as their settings allow; results come in the order of the runs.
 
-    `on_epoch(done, total)` counts epochs of rows. With `checkpoints` (a folder) a killed call continues.
+    With `checkpoints` (a folder) a killed call continues. `progress` is the title of a progress bar; None: no bar.
     """
     method = get_method(method_name)
     results: list[RunResult | None] = [None] * len(runs)
-    total = sum(run.config.get("epochs", 0) for run in runs)
-    done = 0
-    for rows in group_runs(method, problem, runs, max_rows):
-        part = [runs[i] for i in rows]
-        base = done
-
-        def tick(epoch: int, _: int, base: int = base, n: int = len(part)) -> None:
-            if on_epoch is not None:
-                on_epoch(base + epoch * n, total)
-
-        for i, result in zip(rows, _train_stack(method, problem, part, checkpoints, tick), strict=True):
-            results[i] = result
-        done += part[0].config.get("epochs", 0) * len(part)
+    with epoch_bar(progress, sum(run.config.get("epochs", 0) for run in runs)) as advance:
+        for rows in group_runs(method, problem, runs, max_rows):
+            part = [runs[i] for i in rows]
+            trained = _train_stack(method, problem, part, checkpoints, partial(_advance, advance, len(part)))
+            for i, result in zip(rows, trained, strict=True):
+                results[i] = result
     return results
+
+
+def _advance(advance: Callable[[int], None], rows: int, epoch: int, epochs: int) -> None:
+    advance(rows)
+
+
+@contextlib.contextmanager
+def epoch_bar(title: str | None, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar over epochs × runs with the time left; without a title, nothing is shown."""
+    if title is None:
+        yield lambda n: None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda n: bar.advance(task, n)
 
 
 def group_runs(method: type[Method], problem: Problem, runs: Sequence[Run], max_rows: int) -> Iterator[list[int]]:

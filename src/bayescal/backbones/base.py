@@ -42,13 +42,9 @@ class Preprocess:
         size = config["size"]
         height, width = (size, size) if isinstance(size, int) else size
         if height != width:
-            raise BackboneError(
-                f"images of {height} × {width} pixels are not supported: the input must be square"
-            )
+            raise BackboneError(f"images of {height} × {width} pixels are not supported: the input must be square")
         if config["resize_mode"] not in ("shortest", "squash"):
-            raise BackboneError(
-                f"resize mode {config['resize_mode']!r} is not supported, only shortest and squash"
-            )
+            raise BackboneError(f"resize mode {config['resize_mode']!r} is not supported, only shortest and squash")
         return cls(
             size=int(height),
             mean=_three_floats(config["mean"]),
@@ -122,9 +118,7 @@ class Backbone:
         """Token ids without start, end and padding."""
         ids = [int(i) for i in self.tokenizer.encode(text)]
         if self.sot in ids or self.eot in ids:
-            raise DataError(
-                f"{text!r} contains a marker that the text tower reserves for the start or end of a text"
-            )
+            raise DataError(f"{text!r} contains a marker that the text tower reserves for the start or end of a text")
         return ids
 
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
@@ -154,9 +148,7 @@ class Backbone:
         device = usable_device(device)
         if device == self.device:
             return self
-        return replace(
-            self, visual=copy.deepcopy(self.visual).to(device), text=copy.deepcopy(self.text).to(device)
-        )
+        return replace(self, visual=copy.deepcopy(self.visual).to(device), text=copy.deepcopy(self.text).to(device))
 
 
 def usable_device(device: str | torch.device) -> torch.device:

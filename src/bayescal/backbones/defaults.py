@@ -20,6 +20,9 @@ class TrainingDefaults:
     context_init: str = ""
     # Standard deviation of the prior around the initial context: the scale at which CLIP initialises embeddings.
     prior_scale: float = 0.02
+    # Posterior standard deviation at the start, as a fraction of the prior's: wide enough to matter, narrow enough to
+    # let the first steps see the data.
+    initial_scale: float = 0.1
     # Weight of the KL term; 1 is the true evidence lower bound.
     beta: float = 1.0
     # Augmented views cached per training image. 30 views for 30 epochs is fresh augmentation in every epoch;

@@ -80,9 +80,7 @@ def _parse(name: str) -> _Request:
         )
     known = published(architecture)
     if not rest:
-        tags = (
-            ", ".join(f"{architecture}:{tag}" for tag in known) or "none, so a weights file has to be given"
-        )
+        tags = ", ".join(f"{architecture}:{tag}" for tag in known) or "none, so a weights file has to be given"
         raise BackboneError(f"backbone {name!r} does not say which weights: {_HOW}. Published: {tags}")
     tag, _, file = rest.partition(":")
     tag = tag.lower().replace("-", "_")
@@ -195,9 +193,7 @@ def _preprocess(model: nn.Module, settings: dict[str, Any]) -> Preprocess:
 
 def _assemble(model: nn.Module, config: dict[str, Any], preprocess: Preprocess, **about: Any) -> Backbone:
     if getattr(model, "logit_bias", None) is not None:
-        raise BackboneError(
-            f"{about['name']} adds a bias to its similarities, which prompt learning would not honour"
-        )
+        raise BackboneError(f"{about['name']} adds a bias to its similarities, which prompt learning would not honour")
     text = TextTower.from_open_clip(model)
     print_of = fingerprint(config, preprocess, model.state_dict())  # before batch norms are folded
     return Backbone(

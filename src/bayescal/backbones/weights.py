@@ -38,11 +38,7 @@ def read_weights(path: Path) -> Weights:
     content = _read(path)
     while isinstance(content, Mapping) and (inner := _first_present(content, _CONTAINERS)) is not None:
         content = inner
-    tensors = (
-        {str(k): v for k, v in content.items() if isinstance(v, Tensor)}
-        if isinstance(content, Mapping)
-        else {}
-    )
+    tensors = {str(k): v for k, v in content.items() if isinstance(v, Tensor)} if isinstance(content, Mapping) else {}
     if not tensors:
         raise BackboneError(f"{path} holds no weights; expected a dictionary of tensors (a state dict)")
     for wrapper in _WRAPPERS:

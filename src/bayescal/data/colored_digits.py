@@ -101,9 +101,7 @@ def grey_digits() -> tuple[np.ndarray, np.ndarray]:
     data = load_digits()
     small = np.rint(data.images * (255 / 16)).astype(np.uint8)
     small = np.pad(small, ((0, 0), (1, 1), (1, 1)))  # the strokes reach the edge and would look cut off
-    large = [
-        np.asarray(Image.fromarray(image).resize((SIZE, SIZE), Image.Resampling.BICUBIC)) for image in small
-    ]
+    large = [np.asarray(Image.fromarray(image).resize((SIZE, SIZE), Image.Resampling.BICUBIC)) for image in small]
     return np.stack(large), data.target
 
 

@@ -54,9 +54,7 @@ def color_images(
     so no noise at all or nothing but noise.
     """
     if images.ndim != 3 or images.shape[:1] != np.shape(digits):
-        raise DataError(
-            f"Expected (N, H, W) images and (N,) digits; found {images.shape}, {np.shape(digits)}."
-        )
+        raise DataError(f"Expected (N, H, W) images and (N,) digits; found {images.shape}, {np.shape(digits)}.")
     for name, rate in (("flip", flip), ("label_noise", label_noise)):
         if not 0 <= rate <= 1:
             raise DataError(f"{name} is a probability, from 0 to 1; found {rate}.")

@@ -127,9 +127,7 @@ def is_visible(name: str) -> bool:
 
 def _as_path(source: str | os.PathLike[str]) -> str:
     if not isinstance(source, str | os.PathLike):
-        raise ImageError(
-            f"An image must be a path, a Pillow image or a numpy array; found {type(source).__name__}."
-        )
+        raise ImageError(f"An image must be a path, a Pillow image or a numpy array; found {type(source).__name__}.")
     path = os.fspath(source)
     if not os.path.exists(path):
         raise ImageError(f"{path}: there is no such file.")
@@ -176,9 +174,7 @@ def _check_size(size: tuple[int, int], name: str) -> None:
 
 
 def _too_large(name: str) -> str:
-    return (
-        f"{name}: is too large; at most {MAX_PIXELS // 10**6} million pixels are read. Make it smaller first."
-    )
+    return f"{name}: is too large; at most {MAX_PIXELS // 10**6} million pixels are read. Make it smaller first."
 
 
 def _decode(image: Image.Image, name: str) -> Image.Image:
@@ -187,9 +183,7 @@ def _decode(image: Image.Image, name: str) -> Image.Image:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise ImageError(_too_large(name)) from error
     except Exception as error:  # as above: what a damaged file makes a reader raise cannot be listed
-        raise ImageError(
-            f"{name}: the image data is damaged or cut short ({_brief(error)}). Copy it again."
-        ) from error
+        raise ImageError(f"{name}: the image data is damaged or cut short ({_brief(error)}). Copy it again.") from error
     turn = _TURNS.get(_orientation(image))
     rgb = _to_rgb(image, name)
     return rgb if turn is None else rgb.transpose(turn)
@@ -198,9 +192,7 @@ def _decode(image: Image.Image, name: str) -> Image.Image:
 def _orientation(image: Image.Image) -> int:
     try:
         return image.getexif().get(_ORIENTATION_TAG, 1)
-    except (
-        Exception
-    ):  # damaged camera notes on an image that is otherwise fine: keep the image as it is stored
+    except Exception:  # damaged camera notes on an image that is otherwise fine: keep the image as it is stored
         return 1
 
 
@@ -213,9 +205,7 @@ def _to_rgb(image: Image.Image, name: str) -> Image.Image:
             image = Image.alpha_composite(Image.new("RGBA", image.size, _WHITE), image)
         rgb = image.convert("RGB")  # always a new image: a Pillow image given to us belongs to the caller
     except (ValueError, OSError, KeyError) as error:
-        raise ImageError(
-            f"{name}: colours of kind {image.mode} cannot be turned into RGB; save it as RGB."
-        ) from error
+        raise ImageError(f"{name}: colours of kind {image.mode} cannot be turned into RGB; save it as RGB.") from error
     rgb.info.clear()  # the orientation has been applied: nobody may apply it again
     return rgb
 
@@ -240,9 +230,7 @@ def _from_array(array: np.ndarray, name: str = "the array") -> Image.Image:
     if array.ndim != 2 and (array.ndim != 3 or array.shape[2] not in (3, 4)):
         colours_first = array.ndim == 3 and array.shape[0] in (1, 3, 4)
         hint = " Colours must come last: use array.transpose(1, 2, 0)." if colours_first else ""
-        raise ImageError(
-            f"{name}: expected (height, width) or (height, width, 1, 3 or 4); found {array.shape}.{hint}"
-        )
+        raise ImageError(f"{name}: expected (height, width) or (height, width, 1, 3 or 4); found {array.shape}.{hint}")
     _check_size((array.shape[1], array.shape[0]), name)
     return Image.fromarray(np.ascontiguousarray(_to_uint8(array, name)))
 

@@ -195,9 +195,7 @@ def read_manifest(
     if place.is_dir():
         source = read_folder(place)
     elif not place.exists():
-        raise DataError(
-            f"{place}: there is no such folder or file. Expected:\n{LAYOUT}\n    or a CSV or JSON file."
-        )
+        raise DataError(f"{place}: there is no such folder or file. Expected:\n{LAYOUT}\n    or a CSV or JSON file.")
     elif place.suffix.lower() in _READERS:
         source = _READERS[place.suffix.lower()](place)
     else:

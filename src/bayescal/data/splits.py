@@ -70,8 +70,7 @@ def few_shot_split(
         if of_class.size == 0:
             where = ", ".join(_name(environment_names, e, "environment") for e in environments)
             raise DataError(
-                f"There is no image of {name!r} to train on in {where}. "
-                "Add some, or leave the class out of the data."
+                f"There is no image of {name!r} to train on in {where}. Add some, or leave the class out of the data."
             )
         labels = [_name(environment_names, e, "environment") for e in environments]
         cells = []
@@ -116,11 +115,7 @@ def check_leaks(
 ) -> None:
     """Refuse two sets of images that share one, whatever the files are called."""
     first_path = {digest: path for digest, path in zip(hashes_a, paths_a, strict=True) if digest is not None}
-    pairs = [
-        (first_path[digest], path)
-        for digest, path in zip(hashes_b, paths_b, strict=True)
-        if digest in first_path
-    ]
+    pairs = [(first_path[digest], path) for digest, path in zip(hashes_b, paths_b, strict=True) if digest in first_path]
     if pairs:
         shown = "; ".join(f"{a} = {b}" for a, b in pairs[:3])
         raise DataError(

@@ -99,9 +99,7 @@ class FeatureBank:
     def encode(self, sources: Sequence[ImageSource], *, progress: bool = False) -> Encoded:
         """Features (N, D) under the test transform. Unreadable images are listed in `failures`, not raised."""
         how = self.backbone.preprocess
-        encoded = self._encode(
-            sources, "plain-1", 1, lambda image, content, view: plain_pixels(image, how), progress
-        )
+        encoded = self._encode(sources, "plain-1", 1, lambda image, content, view: plain_pixels(image, how), progress)
         return replace(encoded, features=encoded.features[:, 0])
 
     def encode_views(self, sources: Sequence[ImageSource], views: int, *, progress: bool = False) -> Encoded:
@@ -132,9 +130,7 @@ class FeatureBank:
             first = {content: i for i, content in reversed(list(enumerate(hashes))) if content is not None}
             images = [
                 _Image(i, sources[i], content, missing)
-                for (content, i), missing in zip(
-                    first.items(), self._missing(store, first, views, out), strict=True
-                )
+                for (content, i), missing in zip(first.items(), self._missing(store, first, views, out), strict=True)
             ]
             total, left = len(images) * views, sum(len(image.missing) for image in images)
             with progress_bar(progress, total, total - left, "views" if views > 1 else "images") as advance:
@@ -208,9 +204,7 @@ class FeatureBank:
             out[row.image.index, row.view] = feature
 
 
-def _hash_all(
-    pool: ThreadPoolExecutor, sources: Sequence[ImageSource]
-) -> tuple[list[str | None], dict[int, str]]:
+def _hash_all(pool: ThreadPoolExecutor, sources: Sequence[ImageSource]) -> tuple[list[str | None], dict[int, str]]:
     """The content hash of every image, and why there is none: by position."""
 
     def digest(source: ImageSource) -> str | ImageError:

@@ -102,9 +102,7 @@ class RowStore:
         return n, rows - n * self._row_bytes + keys - n * _RECORD.itemsize
 
     def _refresh(self) -> None:
-        names = sorted(
-            entry.name[: -len(".keys")] for entry in os.scandir(self.folder) if entry.name.endswith(".keys")
-        )
+        names = sorted(entry.name[: -len(".keys")] for entry in os.scandir(self.folder) if entry.name.endswith(".keys"))
         sizes = {name: n for name in names if (n := self._count(name)[0])}
         if sizes != self._sizes:
             self._index(sizes)
@@ -112,10 +110,7 @@ class RowStore:
     def _index(self, sizes: dict[str, int] | None = None) -> None:
         """Read the keys of all segments and sort them: 52 bytes of memory per row."""
         self._sizes = sizes or {}
-        records = [
-            np.fromfile(self.folder / f"{name}.keys", dtype=_RECORD, count=n)
-            for name, n in self._sizes.items()
-        ]
+        records = [np.fromfile(self.folder / f"{name}.keys", dtype=_RECORD, count=n) for name, n in self._sizes.items()]
         together = np.concatenate(records) if records else np.empty(0, dtype=_RECORD)
         counts = list(self._sizes.values())
         order = np.argsort(together["key"], kind="stable")
@@ -125,9 +120,7 @@ class RowStore:
         starts = np.cumsum([0, *counts])[:-1]
         self._rows = (np.arange(len(order)) - np.repeat(starts, counts))[order] if counts else order
 
-    def _read_checked(
-        self, where: np.ndarray, keys: np.ndarray, out: np.ndarray, at: np.ndarray
-    ) -> np.ndarray:
+    def _read_checked(self, where: np.ndarray, keys: np.ndarray, out: np.ndarray, at: np.ndarray) -> np.ndarray:
         """Copy the rows at index positions `where` (k,) to out[at]; returns which of them were whole (k,)."""
         whole = np.zeros(len(where), dtype=bool)
         names = list(self._sizes)
