@@ -77,15 +77,20 @@ def test_accuracy_per_group_and_worst_group():
 
 @both
 @pytest.mark.parametrize("n_bins", [10, 15])
-def test_ece_matches_torchmetrics(ties, n_bins):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_ece_matches_torchmetrics(ties, n_bins, dtype):
     # Imported here: it takes longer than all other tests of this file together.
     from torchmetrics.functional.classification import multiclass_calibration_error
 
     probs, labels = stack(ties=ties)
-    # Confidences on bin edges, and saturated ones: there the convention shows.
-    probs[:, :40] = torch.tensor([0.0, 0.0, 0.0, 1.0])
-    for i, edge in enumerate(torch.linspace(0, 1, n_bins + 1)[n_bins // 2 + 1 : -1]):
-        probs[:, 40 + i] = torch.stack([1 - edge, edge, torch.tensor(0.0), torch.tensor(0.0)])
+    probs = probs.to(dtype)
+    # Confidences on bin edges, saturated ones (often wrong), and those just below 1 (all correct): there the
+    # convention shows. 1 − 1e-10 is saturated in float32 alone.
+    probs[:, :20] = torch.tensor([0.0, 0.0, 0.0, 1.0], dtype=dtype)
+    probs[:, 20:40] = torch.tensor([0.0, 0.0, 1e-10, 1 - 1e-10], dtype=dtype)
+    probs[:, 40:100] = 0.96 * torch.eye(C, dtype=dtype)[labels[:, 40:100]] + 0.01
+    for i, edge in enumerate(torch.linspace(0, 1, n_bins + 1)[n_bins // 2 + 1 : -1].tolist()):
+        probs[:, 100 + i] = torch.tensor([1 - edge, edge, 0, 0], dtype=dtype)
     wanted = [
         multiclass_calibration_error(p, y, num_classes=C, n_bins=n_bins, norm="l1").item()
         for p, y in zip(probs, labels, strict=True)
@@ -122,6 +127,13 @@ def test_brier_and_nll():
     binary = torch.tensor([[0.3, 0.7], [0.6, 0.4]], dtype=torch.float64)
     twice = 2 * sk.brier_score_loss([1, 1], [0.7, 0.4])
     same(m.brier(binary, torch.tensor([1, 1])), twice)
+
+
+def test_brier_of_almost_perfect_predictions_is_not_negative():
+    slip = torch.linspace(0, 1e-6, 500)[:, None]
+    each = m.brier(torch.stack([1 - slip, slip], -1), torch.tensor([0]))  # 500 runs of one image
+    assert each.amin() >= 0
+    same(each, 2 * slip[:, 0].double() ** 2, atol=1e-6)
 
 
 def test_nll_of_an_impossible_label_is_finite():
@@ -226,6 +238,13 @@ def test_unsure_threshold_keeps_enough_and_is_the_largest_that_does(pairs, keep)
     assert threshold in right
     assert sum(c >= threshold for c in right) >= wanted
     assert sum(c > threshold for c in right) < wanted  # any larger threshold loses all of these ties
+
+
+def test_unsure_threshold_is_not_lowered_by_rounding():
+    assert math.ceil(0.55 * 100) == 56  # floating point would keep one too many
+    conf = 0.5 + torch.arange(1, 101) / 250
+    probs, labels = torch.stack([conf, 1 - conf], -1), torch.zeros(100, dtype=torch.int64)
+    assert (conf >= m.unsure_threshold(probs, labels, keep=0.55)).sum() == 55
 
 
 @pytest.mark.parametrize("keep", [0.0, -0.1, 1.01, nan])
@@ -353,6 +372,7 @@ def test_a_diverged_run_neither_stops_nor_changes_the_others(metric):
 def test_no_images_is_not_an_error(metric):
     for result in parts(metric(torch.zeros(R, 0, C), torch.zeros(0, dtype=torch.int64))):
         assert result.shape[0] == R
+    assert m.worst_group_accuracy(torch.zeros(R, 0, C), torch.zeros(0).long(), GROUPS[:0], E).isnan().all()
 
 
 def test_results_are_float64_and_exact_for_counts():

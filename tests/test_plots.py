@@ -106,16 +106,20 @@ def test_curves_are_drawn_as_given_and_level_without_epochs():
     assert len({str(line._dash_pattern) for line in ax.lines}) == 5  # told apart in grey print too
 
 
-def test_names_of_curves_stand_apart_from_each_other_and_from_the_data():
-    fig = plots.curves_figure(CURVES, "epoch", "accuracy", "t", chance=0.5)
+@pytest.mark.parametrize("top", [0.0, 5.0])
+def test_names_of_curves_stand_apart_from_each_other_from_the_data_and_from_the_title(top):
+    # With one curve far below, the others crowd at the upper end.
+    curves = {**CURVES, "low": ([-top] * 30, None)}
+    fig = plots.curves_figure(curves, "epoch", "accuracy", "t", chance=0.5)
     ax = fig.axes[0]
-    assert sorted(words(ax)) == sorted([*CURVES, "chance"])
+    assert sorted(words(ax)) == sorted([*curves, "chance"])
     fig.draw_without_rendering()
     # Of an annotation with a leader, only the words: the leader does touch the data.
     places = [super(type(text), text).get_window_extent() for text in ax.texts]
     for i, box in enumerate(places):
         assert box.x0 > ax.get_window_extent().x1
         assert box.x1 < fig.bbox.x1
+        assert (box.y0 + box.y1) / 2 <= ax.get_window_extent().y1 + 1
         assert not any(box.overlaps(other) for other in places[:i])
 
 

@@ -110,7 +110,7 @@ def brier(probs: Tensor, labels: Tensor) -> Tensor:
     """
     # Σ_c p_c² − 2 p_y + 1: the same without a one-hot tensor as large as the predictions.
     squares = torch.linalg.vector_norm(probs, dim=-1).double().square()
-    return (squares - 2 * _prob_of_label(probs, labels) + 1).clamp_min(0).mean(-1)
+    return (squares - 2 * _prob_of_label(probs, labels) + 1).mean(-1)
 
 
 def nll(probs: Tensor, labels: Tensor, eps: float = 1e-12) -> Tensor:
@@ -183,7 +183,7 @@ def risk_coverage_curve(probs: Tensor, labels: Tensor) -> RiskCoverage:
 def aurc(probs: Tensor, labels: Tensor) -> Tensor:
     """Area under the risk–coverage curve: the mean of its N risks. `(R,)`, 0 is best.
 
-    Rewards both few errors and errors made with low confidence (Geifman & El-Yaniv, "Bias-Reduced Uncertainty
+    Rewards few errors, and errors made with low confidence (Geifman, Uziel & El-Yaniv, "Bias-Reduced Uncertainty
     Estimation for Deep Neural Classifiers", ICLR 2019). Ties as in `risk_coverage_curve`.
     """
     return risk_coverage_curve(probs, labels).risk.mean(-1)
@@ -212,7 +212,7 @@ def selective_accuracy(probs: Tensor, labels: Tensor, threshold: Tensor | float)
     conf, correct = _confidence_and_correct(probs, labels)
     # In float64 both sides compare exactly: a threshold taken from float32 confidences accepts its own image.
     bound = torch.as_tensor(threshold, dtype=torch.float64, device=conf.device)[..., None]
-    accepted = conf.double() > bound
+    accepted = conf.double() >= bound
     n_accepted = accepted.sum(-1).double()
     rejected_wrong = (~accepted & ~correct).sum(-1)
     n_images = conf.shape[-1]

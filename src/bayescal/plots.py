@@ -293,10 +293,12 @@ def _name_curves(fig: "Figure", ends: Mapping["Axes", list[End]]) -> None:
         low, high = ax.get_ylim()
         width, height = ax.get_window_extent().size / fig.dpi * 72  # points
         wanted = [(y - low) / (high - low) for y, _, _ in named]
-        places = _spread(wanted, gap=12 / height)
+        gap, last = 12 / height, len(named) - 1
+        # Names of curves near 100 % go down rather than over the title.
+        places = [min(y, 1 - (last - i) * gap) for i, y in enumerate(_spread(wanted, gap))]
         for (_, name, colour), at, place in zip(named, wanted, places, strict=True):
             # A thin line leads from the end of the curve to a name that had to move.
-            leader = {"arrowstyle": "-", "color": colour, "lw": 0.7, "shrinkA": 1, "shrinkB": 1}
+            leader = {"arrowstyle": "-", "color": colour, "lw": 0.7, "shrinkA": 1, "shrinkB": 1, "relpos": (0, 0.5)}
             words = {"fontsize": 9, "color": colour, "va": "center", "annotation_clip": False}
             shifted = (1 + 15 / width, place)
             ax.annotate(_text(name), (1, at), shifted, "axes fraction", arrowprops=leader, **words)
@@ -347,7 +349,9 @@ def _arranged(rows: Sequence[ImageRow | tuple], size: float) -> tuple[list[Image
     rows = [ImageRow(title.fill(t), images, [*map(caption.fill, c)]) for t, images, c in rows]
     above = [row.title.count("\n") + 1 for row in rows]
     below = [max((words.count("\n") + 1 for words in row.captions), default=0) for row in rows]
-    return rows, columns, [size + 0.18 * a + 0.14 * b + 0.2 for a, b in zip(above, below, strict=True)]
+    tall = [max((image.height / image.width for image in row.images), default=1) for row in rows]
+    lines = zip(tall, above, below, strict=True)
+    return rows, columns, [size * t + 0.18 * a + 0.14 * b + 0.2 for t, a, b in lines]
 
 
 def _note(ax: "Axes", words: str, at: tuple[float, float], shift: tuple[float, float], **look) -> None:

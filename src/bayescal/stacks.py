@@ -39,7 +39,7 @@ class Problem:
            environment_words: Sequence[str], **views: Tensor | None) -> "Problem":  # fmt: skip
         return cls(
             backbone.text, backbone.tokenize, backbone.logit_scale, features,
-            torch.as_tensor(labels), torch.as_tensor(environments), tuple(classes), tuple(environment_words), **views,
+            torch.tensor(labels), torch.tensor(environments), tuple(classes), tuple(environment_words), **views,
         )  # fmt: skip
 
     def task(self, environments: Sequence[Sequence[str]]) -> Task:

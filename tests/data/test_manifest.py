@@ -125,9 +125,7 @@ def test_select_keeps_the_tables(animals):
 
 
 def test_words_can_be_given(animals, tmp_path):
-    changed = animals.with_words(
-        classes={"guide_dog": "assistance dog"}, environments={"photo": "photograph"}
-    )
+    changed = animals.with_words(classes={"guide_dog": "assistance dog"}, environments={"photo": "photograph"})
     assert changed.class_words == ("dog", "assistance dog")
     assert changed.environment_words == ("art painting", "photograph")
     assert changed.with_words(classes={"dog": "hound"}).class_words == ("hound", "assistance dog")
@@ -140,9 +138,7 @@ def test_words_in_a_file_give_way_to_words_in_the_call(tmp_path):
     (tmp_path / "1.png").touch()
     listing = tmp_path / "list.json"
     images = [{"path": "1.png", "class": "a", "environment": "e"}]
-    listing.write_text(
-        json.dumps({"images": images, "class_words": {"a": "ant"}, "environment_words": {"e": "earth"}})
-    )
+    listing.write_text(json.dumps({"images": images, "class_words": {"a": "ant"}, "environment_words": {"e": "earth"}}))
     found = read_manifest(listing)
     assert (found.class_words, found.environment_words) == (("ant",), ("earth",))
     assert read_manifest(listing, class_words={"a": "ape"}).class_words == ("ape",)

@@ -34,9 +34,7 @@ def test_images_may_lie_deeper(tmp_path):
 
 def test_mixed_layouts_are_refused_with_an_example_of_each(tmp_path):
     touch(tmp_path, "dog/1.jpg", "photo/cat/2.jpg")
-    with pytest.raises(
-        DataError, match=r"dog/1\.jpg.*class/image.*photo/cat/2\.jpg.*environment/class/image"
-    ):
+    with pytest.raises(DataError, match=r"dog/1\.jpg.*class/image.*photo/cat/2\.jpg.*environment/class/image"):
         read_manifest(tmp_path)
 
 
@@ -116,9 +114,7 @@ def test_bad_tables_are_refused_with_the_line(tmp_path, text, reason):
 
 def test_unknown_files_are_counted_and_the_first_five_named(tmp_path):
     lines = "".join(f"none{number}.png,dog\n" for number in range(8))
-    with pytest.raises(
-        DataError, match=r"8 of 9 files do not exist: none0\.png.*none4\.png and 3 more"
-    ) as caught:
+    with pytest.raises(DataError, match=r"8 of 9 files do not exist: none0\.png.*none4\.png and 3 more") as caught:
         read_manifest(table(tmp_path, f"path,class\n1.png,dog\n{lines}"))
     assert "none5" not in str(caught.value)
 

@@ -84,9 +84,7 @@ def test_the_draw_depends_on_neither_row_order_nor_numbering(cells, shots, seed,
     present = sorted(set(environments.tolist()))
     names = [f"class {'dacb'[c]}" for c in range(4)]
     options = {"shots": shots, "val_shots": 2, "seed": seed, "environment_names": ["w", "x", "y", "z"]}
-    split = draw(
-        classes, environments, hashes=hashes, class_names=names, train_environments=present, **options
-    )
+    split = draw(classes, environments, hashes=hashes, class_names=names, train_environments=present, **options)
 
     order = list(range(len(classes)))
     random.shuffle(order)
@@ -128,9 +126,7 @@ def test_adding_a_class_changes_no_other(cells, shots, seed):
 @given(CELLS, st.data(), SEEDS)
 def test_no_content_is_used_twice_or_from_the_test_set(cells, data, seed):
     classes, environments = grid(cells)
-    hashes = data.draw(
-        st.lists(st.sampled_from("abcdefghijklmnop"), min_size=len(classes), max_size=len(classes))
-    )
+    hashes = data.draw(st.lists(st.sampled_from("abcdefghijklmnop"), min_size=len(classes), max_size=len(classes)))
     forbidden = set(data.draw(st.lists(st.sampled_from("abcdefgh"), max_size=4)))
     shots = data.draw(st.sampled_from([None, 2, 5]))
     options = {"hashes": hashes, "forbidden": forbidden, "shots": shots, "val_shots": 3, "seed": seed}
@@ -224,9 +220,7 @@ def test_images_of_other_environments_are_never_drawn():
 
 def test_short_cells_are_filled_from_the_others_and_noted_once_per_class():
     classes, environments = grid([[40, 40, 2], [40, 40, 40], [3, 4, 0]])
-    split = draw(
-        classes, environments, class_names=["ant", "bee", "cow"], environment_names=["art", "photo", "sketch"]
-    )
+    split = draw(classes, environments, class_names=["ant", "bee", "cow"], environment_names=["art", "photo", "sketch"])
     train = table(split.train, classes, environments)
     assert train.tolist()[0] == [7, 7, 2]
     assert train.tolist()[2] == [3, 4, 0]
@@ -303,9 +297,7 @@ def test_leaks_are_counted_and_the_first_three_pairs_named():
 
 
 def test_a_split_column_is_used_as_it_is():
-    manifest = Manifest.from_columns(
-        ["1", "2", "3", "4"], ["a"] * 4, ["e"] * 4, splits=["train", "test", "val", ""]
-    )
+    manifest = Manifest.from_columns(["1", "2", "3", "4"], ["a"] * 4, ["e"] * 4, splits=["train", "test", "val", ""])
     split = split_from_manifest(manifest, hashes=list("wxyz"))
     assert (split.train.tolist(), split.val.tolist()) == ([0], [2])
     with pytest.raises(DataError, match=r"1 image is both in the train and in the test set.*1 = 2"):

@@ -1,4 +1,4 @@
-"""Frozen vision-language models: finding, loading and using them. Importing this package needs torch alone."""
+"""Frozen vision-language models: finding, loading and using them. Importing this needs torch alone."""
 
 from bayescal.backbones.base import Backbone, Preprocess
 from bayescal.backbones.catalogue import BackboneInfo, list_backbones

@@ -56,7 +56,7 @@ class Preprocess:
 
 
 class Frozen(nn.Module):
-    """An image tower that nobody can set to training by accident: batch statistics and weights stay as loaded."""
+    """An image tower that nobody sets to training by accident: statistics and weights stay as loaded."""
 
     def __init__(self, inner: nn.Module):
         super().__init__()

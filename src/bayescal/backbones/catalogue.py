@@ -25,7 +25,7 @@ class BackboneInfo:
 def why_unusable(config: Mapping[str, Any]) -> str | None:
     """Why prompts cannot be learned for a model with this open_clip configuration; None if they can.
 
-    The text tower itself is checked again when it is loaded; this answers before anything is built or fetched.
+    The text tower is checked again when it is loaded; this answers before anything is built or fetched.
     """
     text = config["text_cfg"]
     if text.get("hf_model_name"):

@@ -1,13 +1,13 @@
 """A short name for exactly these weights, this architecture and this preprocessing.
 
-Features and trained prompts are valid for one fingerprint only. It is the first 20 hexadecimal digits (80 bits) of
-a SHA-256 over
+Features and trained prompts are valid for one fingerprint only. It is the first 20 hexadecimal digits (80 bits)
+of a SHA-256 over
 
-1. the architecture as sorted JSON: open_clip's configuration with the activation in use (`quick_gelu`) written
-   out, without the settings that only matter while weights are being fetched,
+1. the architecture as sorted JSON: open_clip's configuration with the activation in use (`quick_gelu`)
+   written out, without the settings that only matter while weights are being fetched,
 2. the preprocessing as sorted JSON,
-3. for every tensor in alphabetical order: name, type, shape, and bytes (little-endian, row by row), as they stand
-   in the float32 model.
+3. for every tensor in alphabetical order: name, type, shape, and bytes (little-endian, row by row), as they
+   stand in the float32 model.
 
 File format, file name, device and machine do not enter: the same weights from an archive, a `.bin` or a
 `.safetensors` file have the same fingerprint.

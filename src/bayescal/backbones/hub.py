@@ -63,12 +63,12 @@ class Published:
 
     def _by_hand(self, reason: str) -> str:
         lines = [
-            f"the weights of {self.architecture}:{self.tag} are not on this machine and could not be downloaded "
-            f"({reason}). Without network: download a file where there is one, copy it here and name it:"
+            f"the weights of {self.architecture}:{self.tag} are not on this machine and could not be "
+            f"downloaded ({reason}). Without network: download a file where there is one, copy it here and name it:"
         ]
         name = f"{self.architecture}:{self.tag}"
         if self.url:
-            # OpenAI's archives are recognised by their content; other files do not say which settings they need
+            # OpenAI's archives are recognised by their content; other files do not say what they need
             plain = self.architecture if self.tag == "openai" else name
             lines.append(f'  {self.url}\n    --backbone "{plain}:/path/to/{self.url.rsplit("/", 1)[-1]}"')
         if self.repository:

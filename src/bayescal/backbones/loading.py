@@ -151,7 +151,7 @@ def _load(request: _Request) -> Backbone:
 
 
 def _settings_without_tag(architecture: str, config: dict, path: Path, from_openai: bool) -> dict[str, Any]:
-    """Activation and preprocessing for a file that does not say: those all published weights agree on, if they do."""
+    """Settings for a file that does not say: those on which all published weights agree, if they do."""
     if from_openai:
         return {"quick_gelu": True}  # with OpenAI's preprocessing, which is also open_clip's default
     known = published(architecture)

@@ -1,9 +1,9 @@
-"""Reading the tensors out of a TorchScript archive (the format of OpenAI's CLIP files) without running its code.
+"""Reading the tensors of a TorchScript archive (the format of OpenAI's CLIP files) without running its code.
 
-`torch.jit.load` would compile the program inside the archive and, like any loader of programs, trusts the file.
-Here only its data are wanted: the archive is a zip file, `data.pkl` describes the module tree, and `data/<key>` holds
-the bytes of one storage. The unpickler below can build those tensors, dictionaries and inert place holders, nothing
-else, and every other name in the pickle is an error.
+`torch.jit.load` would compile the program inside the archive and, like any loader of programs, trust the file.
+Only its data are wanted here: the archive is a zip file, `data.pkl` describes the module tree, and `data/<key>`
+holds the bytes of one storage. The unpickler below can build those tensors, dictionaries and inert place
+holders, nothing else; every other name in the pickle is an error.
 """
 
 import io

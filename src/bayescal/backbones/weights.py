@@ -1,7 +1,6 @@
 """From a weights file of any common format to a model with these weights, without ever unpickling objects."""
 
 import pickle
-import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from bayescal.backbones.torchscript import is_torchscript, read_torchscript
 from bayescal.errors import BackboneError
 
-# Entries of OpenAI's archives that are no weights. They exist nowhere else, so they also tell where a file is from.
+# Entries of OpenAI's archives that are no weights. They exist nowhere else, so they tell where a file is from.
 _OPENAI_MARKS = ("input_resolution", "context_length", "vocab_size")
 # Derived from the architecture, or counters of training: a file may have them or not.
 _DERIVED = ("attn_mask", "num_batches_tracked", "position_ids")
@@ -64,12 +63,10 @@ def _read(path: Path) -> Any:
     except pickle.UnpicklingError as error:
         if head[:2] in (b"PK", b"\x80\x02"):
             raise BackboneError(
-                f"{path} is not read because it holds more than tensors, and loading that would run code from the "
-                "file. Load it where you trust it and save model.state_dict() alone."
+                f"{path} is not read because it holds more than tensors, and loading that would run code from "
+                "the file. Load it where you trust it and save model.state_dict() alone."
             ) from error
         raise BackboneError(_not_weights(path, head)) from error
-    except (zipfile.BadZipFile, EOFError) as error:
-        raise BackboneError(f"{path} is damaged or cut short; download it again") from error
     except Exception as error:  # the readers raise their own kinds for damaged files; none is a bug of ours
         raise BackboneError(_not_weights(path, head)) from error
 
@@ -85,7 +82,7 @@ def _not_weights(path: Path, head: bytes) -> str:
         hint = ": it is empty"
     elif head[:2] == b"PK" or head[8:9] == b"{":
         hint = " that can be read: it is damaged or cut short; download it again"
-    return f"{path} is not a weights file{hint} (expected .safetensors, a torch state dict, or an OpenAI .pt archive)"
+    return f"{path} is not a weights file{hint} (expected .safetensors, a torch state dict or an OpenAI archive)"
 
 
 def _first_present(content: Mapping[str, Any], keys: Iterable[str]) -> Any:
@@ -93,7 +90,7 @@ def _first_present(content: Mapping[str, Any], keys: Iterable[str]) -> Any:
 
 
 def fit_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
-    """Put weights into an open_clip model of the same architecture, as float32; every name and shape must match."""
+    """Put weights into an open_clip model as float32; every name and shape must match."""
     from open_clip.convert import convert_state_dict
     from open_clip.model import convert_to_custom_text_state_dict
 
@@ -103,8 +100,8 @@ def fit_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: str) ->
     state = {name: value for name, value in state.items() if not name.endswith(_DERIVED)}
     if "logit_bias" in state:
         raise BackboneError(
-            f"{source} was trained with a sigmoid loss (it has a logit_bias); its similarities are not meant for a "
-            "softmax over classes, which prompt learning uses"
+            f"{source} was trained with a sigmoid loss (it has a logit_bias); its similarities are not meant for "
+            "a softmax over classes, which prompt learning uses"
         )
     wanted = {name: value for name, value in model.state_dict().items() if not name.endswith(_DERIVED)}
     if "logit_scale" in state and state["logit_scale"].numel() == 1:  # a number, or a vector of length one

@@ -158,6 +158,8 @@ def _open_header(stream: IO[bytes], name: str) -> Image.Image:
             return make(stream, name)
         except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
             raise ImageError(_too_large(name)) from error
+        except MemoryError:  # says nothing about the image
+            raise
         except Exception as error:  # damaged headers make the readers fail in every way there is
             raise ImageError(
                 f"{name}: begins like a {kind} image but its header is damaged ({_brief(error)})."
@@ -182,6 +184,8 @@ def _decode(image: Image.Image, name: str) -> Image.Image:
         image.load()
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise ImageError(_too_large(name)) from error
+    except MemoryError:
+        raise
     except Exception as error:  # as above: what a damaged file makes a reader raise cannot be listed
         raise ImageError(f"{name}: the image data is damaged or cut short ({_brief(error)}). Copy it again.") from error
     turn = _TURNS.get(_orientation(image))

@@ -5,9 +5,9 @@ A folder holds `bank.json` (what the rows are) and segments. A segment is two fi
     <name>.rows   D little-endian float32 per row
     <name>.keys   40 bytes per row: SHA-256 of the image (32), number of the view (int32), CRC-32 (uint32)
 
-Only the process that made a segment appends to it, rows first, keys second, so no locks are needed and whatever is
-cut off by a kill is at the end. A row counts when its key and its bytes are complete; the CRC-32 covers both and is
-checked at every read. Damaged rows are treated as absent.
+Only the process that made a segment appends to it, rows first, keys second, so no locks are needed and whatever
+is cut off by a kill is at the end. A row counts when its key and its bytes are complete; the CRC-32 covers both
+and is checked at every read. Damaged rows are treated as absent.
 """
 
 import errno
@@ -52,7 +52,7 @@ class RowStore:
         return {**self.__dict__, "_segment": None}  # a copy must not append to the same file
 
     def read(self, keys: np.ndarray, out: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, int]:
-        """Put the rows of `keys` (K,) into out[at]; returns which were found (K,), and how many were damaged."""
+        """Put the rows of `keys` (K,) into out[at]; returns which were found (K,) and how many were damaged."""
         self._refresh()
         first = np.searchsorted(self._keys, keys, side="left")
         end = np.searchsorted(self._keys, keys, side="right")
@@ -84,7 +84,7 @@ class RowStore:
             self._segment = (os.getpid(), name, written + len(rows))
 
     def _own_segment(self) -> tuple[str, int]:
-        """The segment this store appends to; a fresh one after a fork, a failure or someone's interference."""
+        """The segment this store appends to; a fresh one after a fork, a failure or interference."""
         if self._segment is not None:
             process, name, written = self._segment
             if process == os.getpid() and self._count(name) == (written, 0):
@@ -200,8 +200,8 @@ def _write_problem(folder: Path, error: OSError, needed: int) -> str:
         existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
         free = shutil.disk_usage(existing).free
         return (
-            f"the disk is full: features in {folder} need {_megabytes(needed)} more and {_megabytes(free)} are free. "
-            "Make room, or set BAYESCAL_CACHE to a folder on another disk; finished features are kept."
+            f"the disk is full: features in {folder} need {_megabytes(needed)} more and {_megabytes(free)} are "
+            "free. Make room, or set BAYESCAL_CACHE to a folder on another disk; finished features are kept."
         )
     return (
         f"features cannot be written to {folder}: {error.strerror or error}. "

@@ -1,6 +1,6 @@
 """From an image to the pixels an image tower expects. Pillow and numpy only; every function is pure.
 
-Pixels are (H, W, 3) float32, normalised. Colours stay last because that is how Pillow stores them and what the
+Pixels are (H, W, 3) float32, normalised. Colours stay last because that is how Pillow stores them and what
 image towers like best ("channels last").
 """
 
@@ -27,7 +27,7 @@ Box = tuple[int, int, int, int]  # left, top, right, bottom
 def plain_pixels(image: Image.Image, how: Preprocess) -> np.ndarray:
     """The deterministic transform, equal to open_clip's own preprocessing bit for bit: (size, size, 3).
 
-    One exception: of images longer than 32 times their width, only the part that the centre crop keeps is resized.
+    One exception: of images longer than 32 times their width, only the part that the crop keeps is resized.
     open_clip would first grow a strip of 10 × 1,000,000 pixels to gigabytes.
     """
     resample, side = _FILTERS[how.interpolation], how.size
@@ -53,8 +53,8 @@ def plain_pixels(image: Image.Image, how: Preprocess) -> np.ndarray:
 def view_pixels(image: Image.Image, how: Preprocess, content: str, view: int) -> np.ndarray:
     """Augmented view number `view` of an image: random crop, resized, perhaps mirrored: (size, size, 3).
 
-    The randomness is a function of the image's content hash and the number of the view alone, so a view is the
-    same in every run, on every machine and in any order.
+    The randomness is a function of the image's content hash and the number of the view alone, so a view is
+    the same in every run, on every machine and in any order.
     """
     uniform = _uniforms(content, view)
     crop = image.crop(random_box(image.size, uniform)).resize((how.size, how.size), Image.Resampling.BICUBIC)
@@ -64,7 +64,7 @@ def view_pixels(image: Image.Image, how: Preprocess, content: str, view: int) ->
 
 
 def random_box(size: tuple[int, int], uniform: Iterator[float]) -> Box:
-    """Draw the box of a random-resized crop the way torchvision does: area first, then the logarithm of the ratio."""
+    """Draw the box of a random-resized crop as torchvision does: area first, then the log of the ratio."""
     width, height = size
     for _ in range(_TRIES):
         area = width * height * (SCALE[0] + (SCALE[1] - SCALE[0]) * next(uniform))
