@@ -22,12 +22,21 @@ def check_output(path: str | Path, overwrite: bool) -> None:
     """Refuse, before any work is done, a place where a model cannot be written."""
     path = Path(path)
     if not path.exists():
+        _check_place(path.absolute().parent)
         return
     if not overwrite:
         raise ArtifactError(f"{path} exists already: choose another name, or replace it with --force (overwrite=True)")
     strangers = [p.name for p in path.iterdir() if p.name not in (TENSORS, CONFIG)] if path.is_dir() else [path.name]
     if strangers:
         raise ArtifactError(f"{path} holds something else than a model ({strangers[0]}): it is not replaced")
+
+
+def _check_place(parent: Path) -> None:
+    existing = next(place for place in (parent, *parent.parents) if place.exists())
+    if not existing.is_dir():
+        raise ArtifactError(f"{existing} is a file: no folder can be made in it")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ArtifactError(f"{existing} cannot be written to: choose another place, or change its permissions")
 
 
 def write_artifact(path: str | Path, tensors: dict[str, Any], config: dict[str, Any], overwrite: bool = False) -> None:

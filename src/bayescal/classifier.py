@@ -364,7 +364,7 @@ def describe_failures(encoded: Encoded, shown: int = 3) -> str:
     failures = encoded.failures
     if not failures:
         return ""
-    first = "; ".join(f"{failure.name}: {failure.reason}" for failure in failures[:shown])
+    first = "; ".join(f"{failure.name}: {failure.reason.rstrip('.')}" for failure in failures[:shown])
     more = f"; and {len(failures) - shown} more" if len(failures) > shown else ""
     return f"{len(failures)} of {len(encoded.hashes)} images could not be read and were left out ({first}{more})"
 

@@ -43,8 +43,8 @@ class AdamW:
 
     def init(self, params: Params) -> Params:
         state = {f"{name}.{kind}": torch.zeros_like(v) for name, v in params.items() for kind in ("first", "second")}
-        rows = next(iter(params.values())).shape[0]
-        return state | {"steps": torch.zeros(rows, device=next(iter(params.values())).device)}
+        first = next(iter(params.values()))
+        return state | {"steps": torch.zeros(first.shape[0], dtype=torch.float64, device=first.device)}
 
     def step(self, params: Params, grads: Params, state: Params, lr: Tensor, decay: dict[str, Tensor]) -> None:
         """In place. lr (R,); decay: decoupled factor (R,) of each parameter that has one."""
@@ -57,8 +57,7 @@ class AdamW:
                 value.mul_(1 - rate * per_row(decay[name], value))
             first.mul_(b1).add_(grad, alpha=1 - b1)
             second.mul_(b2).addcmul_(grad, grad, value=1 - b2)
-            unbias1 = per_row(1 - b1 ** state["steps"], value)
-            unbias2 = per_row(1 - b2 ** state["steps"], value)
+            unbias1, unbias2 = (per_row(1 - b ** state["steps"], value).to(value.dtype) for b in self.betas)
             value.sub_(rate * (first / unbias1) / ((second / unbias2).sqrt() + self.eps))
 
 

@@ -42,7 +42,7 @@ class BayesCAL(CAL):
         params = super().init(train)
         start = softplus_inverse(self.runs["initial_scale"] * self.runs["prior_scale"])  # (R,)
         for branch, mean in self.prior_mean.items():
-            params[f"{branch}.rho"] = per_row(start, mean).expand_as(mean).clone()
+            params[f"{branch}.rho"] = per_row(start, mean).expand_as(mean).to(mean.dtype, copy=True)
         return params
 
     def decays(self, name: str) -> bool:

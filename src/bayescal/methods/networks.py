@@ -62,7 +62,8 @@ class PromptNetwork(TaskNetwork):
         shape = layout.context_shape(self.tree.n_names, tower.width)
         words = runs["context_init"]
         if not words:
-            return {"context": self.random_scale * rng.normal(runs.seeds, f"{self.stream}/context", 0, shape)}
+            noise = rng.normal(runs.seeds, f"{self.stream}/context", 0, shape).to(tower.positions.dtype)
+            return {"context": self.random_scale * noise}
         ids = self.task.tokenize(words)
         if len(ids) != layout.n_context:
             raise MethodError(

@@ -1,0 +1,103 @@
+"""Every way a command can end, in one place: messages, exit codes, and no traceback that is not a bug's."""
+
+import errno
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+
+from bayescal.cli.screen import messages_to_stderr, note, say
+from bayescal.errors import BayescalError, BayescalWarning
+
+USER_ERROR, BUG, INTERRUPTED = 2, 1, 130
+RESUMABLE = ("fit", "predict", "evaluate")
+SHOWN_NOTES = 12  # a data set with 200 classes could have a note about each of them
+
+# What the machine refuses and the user can put right, with the words for it.
+_DISK_FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
+_REFUSED = (*_DISK_FULL, errno.EACCES, errno.EPERM, errno.EROFS)
+_FULL = "the disk is full{where}. Make room and run the same command again; finished features are kept"
+
+
+@contextmanager
+def reported(ctx: Any) -> Iterator[None]:
+    """Show warnings as notes; turn exceptions into a message on stderr and an exit code."""
+    messages_to_stderr()
+    try:
+        with _notes():
+            yield
+    except (typer.Exit, typer.Abort):
+        raise
+    except BayescalError as error:
+        _debug_traceback()
+        say("Error", str(error), "bold red")
+        raise typer.Exit(USER_ERROR) from error
+    except KeyboardInterrupt as error:
+        resumable = ctx.invoked_subcommand in RESUMABLE
+        say("Stopped", "interrupted; the same command continues" if resumable else "interrupted", "bold yellow")
+        raise typer.Exit(INTERRUPTED) from error
+    except BrokenPipeError:
+        # The reader (`| head`) has enough. Python would complain once more when it flushes at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(BUG) from None
+    except Exception as error:
+        if message := _refusal(error):
+            _debug_traceback()
+            say("Error", message, "bold red")
+            raise typer.Exit(USER_ERROR) from error
+        if _is_usage_error(error):
+            raise
+        traceback.print_exc()
+        say("Bug", "this should not happen. Please report it with the lines above.", "bold red")
+        raise typer.Exit(BUG) from error
+
+
+@contextmanager
+def _notes() -> Iterator[None]:
+    """Print each `BayescalWarning` once, as it comes; other warnings are left as they are."""
+    seen: set[str] = set()
+    with warnings.catch_warnings():
+        shown_otherwise = warnings.showwarning
+        warnings.simplefilter("always", BayescalWarning)
+
+        def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+            if not issubclass(category, BayescalWarning):
+                shown_otherwise(message, category, *rest, **more)
+            elif str(message) not in seen:
+                seen.add(str(message))
+                if len(seen) <= SHOWN_NOTES:
+                    note(str(message))
+
+        warnings.showwarning = show
+        try:
+            yield
+        finally:
+            if len(seen) > SHOWN_NOTES:
+                note(f"and {len(seen) - SHOWN_NOTES} more like these")
+
+
+def _refusal(error: Exception) -> str | None:
+    """What to tell the user when the machine refused something, as opposed to a bug."""
+    if isinstance(error, OSError) and error.errno in _REFUSED:
+        where = f" ({error.filename})" if error.filename else ""
+        if error.errno in _DISK_FULL:
+            return _FULL.format(where=where)
+        return f"{error.filename or 'a file'}: {error.strerror}"
+    if type(error).__name__ == "SafetensorError" and f"(os error {errno.ENOSPC})" in str(error):  # Rust's OSError
+        return _FULL.format(where="")
+    return None
+
+
+def _is_usage_error(error: Exception) -> bool:
+    # By name: Typer carries a click of its own, which is not the one that can be imported.
+    return any(cls.__name__ == "ClickException" for cls in type(error).__mro__)
+
+
+def _debug_traceback() -> None:
+    if os.environ.get("BAYESCAL_DEBUG"):
+        traceback.print_exc()

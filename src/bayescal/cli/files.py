@@ -1,0 +1,57 @@
+"""Writing results: whole or not at all."""
+
+import os
+import secrets
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bayescal.errors import BayescalError
+
+
+def check_file(path: Path) -> None:
+    """Refuse, before any work is done, a place where no file can be written."""
+    if path.is_dir():
+        raise BayescalError(f"{path} is a folder: expected the name of a file to write")
+    if not path.parent.is_dir():
+        raise BayescalError(f"{path}: there is no folder {path.parent} to write to")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file under a temporary name and rename it; an earlier one is replaced."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        draft.write_text(text, encoding="utf-8", newline="")
+        os.replace(draft, path)
+    except OSError as error:
+        raise BayescalError(f"could not write {path}: {error.strerror or error}") from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def check_folder(path: Path, force: bool, ours: Collection[str]) -> None:
+    """Refuse a folder that exists, or, with --force, one that holds anything but our files."""
+    if not path.exists():
+        return
+    if not force:
+        raise BayescalError(f"{path} exists already: choose another name with -o, or replace it with --force")
+    strangers = sorted(p.name for p in path.iterdir() if p.name not in ours) if path.is_dir() else [path.name]
+    if strangers:
+        raise BayescalError(f"{path} holds something else than an evaluation ({strangers[0]}): it is not replaced")
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """A folder to fill; it appears under its name when the block ends, and not at all if the block fails."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        draft.mkdir(parents=True)
+        yield draft
+        if path.exists():
+            shutil.rmtree(path)
+        os.replace(draft, path)
+    except OSError as error:
+        raise BayescalError(f"could not write {path}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)

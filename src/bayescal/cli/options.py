@@ -1,0 +1,102 @@
+"""Options that several commands share, and reading the values people type."""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bayescal.errors import BayescalError, DataError, MethodError
+
+Cache = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Folder of the feature cache. Default: $BAYESCAL_CACHE, or the user's cache folder.",
+        rich_help_panel="Running",
+    ),
+]
+Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1 …", rich_help_panel="Running")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an output that exists.", rich_help_panel="Running")]
+MovedBackbone = Annotated[
+    str | None,
+    typer.Option(
+        "--backbone",
+        metavar="NAME",
+        help="Where the model's backbone is now, if its weights file has moved.",
+        rich_help_panel="Running",
+    ),
+]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder written by `bayescal fit`.", show_default=False)]
+
+
+def examples(*lines: str) -> str:
+    """The epilog of a command's help."""
+    return "\n".join(["[bold]Examples[/bold]", *(f"[cyan]{line}[/cyan]" for line in lines)])
+
+
+def parse_settings(method_name: str, pairs: Sequence[str]) -> dict[str, Any]:
+    """`--set name=value` as the method's options: known ones only, each of the kind it has to be."""
+    from bayescal.methods import get_method
+    from bayescal.space import check_options
+
+    space = get_method(method_name).space
+    given: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = (part.strip() for part in pair.partition("="))
+        if not equals or not name:
+            raise MethodError(f"--set {pair!r}: expected name=value, for example --set epochs=50")
+        check_options(space, {name: text}, who=f"method {method_name!r}")
+        given[name] = _value(space[name], text, f"--set {name}={text}")
+    return given
+
+
+def _value(param: Any, text: str, where: str) -> Any:
+    """JSON where it is JSON, else the text itself; of the kind that the parameter's default has."""
+    from bayescal.backbones.defaults import CLIP  # backbones differ in values, not in kinds
+
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    default = param.default_for(CLIP)
+    if param.is_number:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise MethodError(f"{where}: expected a number")
+    elif isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise MethodError(f"{where}: expected true or false")
+    elif isinstance(default, int):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise MethodError(f"{where}: expected a whole number")
+    elif isinstance(default, str) and not isinstance(value, str):
+        return text  # words that happen to read like JSON: "1", "true", "null"
+    return value
+
+
+def read_words(file: Path | None, option: str) -> dict[str, str]:
+    """A JSON object {name: words}, or nothing."""
+    if file is None:
+        return {}
+    try:
+        words = json.loads(file.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise DataError(f"{option} {file}: cannot be read ({error.strerror or error})") from error
+    except ValueError as error:
+        raise DataError(f"{option} {file}: is not JSON ({error})") from error
+    if not isinstance(words, dict) or not all(isinstance(text, str) for text in words.values()):
+        raise DataError(f'{option} {file}: expected an object such as {{"n02084071": "dog"}}')
+    return words
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """ "1,2,3" → (1, 2, 3)."""
+    try:
+        seeds = tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise BayescalError(f"--seeds {text}: expected whole numbers, separated by commas, such as 1,2,3") from error
+    if len(set(seeds)) < len(seeds):
+        raise BayescalError(f"--seeds {text}: every seed once")
+    return seeds

@@ -1,0 +1,82 @@
+"""What is printed where: results to stdout, everything said about the work to stderr."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+PIPE_WIDTH = 100  # columns of a table that goes into a file or a pipe, where nobody says how wide the screen is
+
+
+def out() -> "Console":
+    """Results. Nothing else may be printed here."""
+    from rich.console import Console
+
+    known = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(width=None if known else PIPE_WIDTH, highlight=False, markup=False)
+
+
+def err() -> "Console":
+    """Messages. The same console that progress bars use, so that a message never tears one."""
+    import rich
+
+    return rich.get_console()
+
+
+def messages_to_stderr() -> None:
+    """Send progress bars and everything else that uses Rich's own console to stderr."""
+    import rich
+
+    rich.reconfigure(stderr=True, highlight=False, markup=False)
+
+
+def say(label: str, message: str, style: str) -> None:
+    """A message to stderr with a coloured label, never wrapped: paths and commands can be copied out of it."""
+    from rich.text import Text
+
+    err().print(Text.assemble((f"{label}: ", style), message), soft_wrap=True)
+
+
+def tell(message: str) -> None:
+    """Something about the work that is neither a result nor a warning."""
+    err().print(message, soft_wrap=True)
+
+
+def note(message: str) -> None:
+    say("Note", message, "bold yellow")
+
+
+def shows_progress(quiet: bool = False) -> bool:
+    return sys.stderr.isatty() and not quiet
+
+
+def plain_table(*columns: str, numbers: Sequence[str] = ()) -> "Table":
+    """A table without lines; the columns in `numbers` are aligned to the right."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+    return table
+
+
+def percent(share: float | None) -> str:
+    return "–" if share is None or share != share else f"{100 * share:.1f} %"
+
+
+def count(number: int, noun: str) -> str:
+    """ "1 image", "1,234 images", "2 classes"."""
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
+def near(path: str | os.PathLike[str]) -> str:
+    """A path as one would type it: relative where it lies below the current folder."""
+    absolute, here = Path(os.path.abspath(path)), Path.cwd()
+    return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else str(absolute)

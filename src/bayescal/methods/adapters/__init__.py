@@ -1,0 +1,1 @@
+"""Adapters: small additions to a frozen vision-language classifier, on top of its zero-shot logits."""

@@ -1,0 +1,143 @@
+"""Tip-Adapter: a cache of the training images, asked beside the zero-shot classifier. Nothing is trained.
+
+    z(x) = s · cos(f, T)  +  α · exp(−β (1 − f Kᵀ)) V
+
+Keys K (n, d) are the normalised training features, values V (n, C) their labels as one-hot rows. α (trust in the
+cache) and β (sharpness) start at 1 and 5 and are searched on validation images, never on test images: 200 values of β
+and 20 of α up to the search scale. Accuracy decides, the start wins ties, then the smaller β, then the smaller α.
+
+Tip-Adapter-F makes the keys learnable (20 epochs of AdamW at α = 1, β = 5); its epoch is the one with the best
+validation accuracy (`best_params`), and the search follows.
+"""
+
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from bayescal import objectives
+from bayescal.errors import MethodError
+from bayescal.methods.base import Batch, Method, Params, Runs, Samples, Task, Terms
+from bayescal.methods.zero_shot import ZeroShot
+from bayescal.optim import AdamW, Optimizer
+from bayescal.space import Space, number, setting
+
+SMALLEST = 0.1  # first value of both searches; 0 would switch the cache off
+
+TIP: Space = {
+    "tip_alpha": number(1.0),
+    "tip_beta": number(5.0),
+    "tip_beta_max": setting(20.0),  # the search goes from 0.1 to here
+    "tip_beta_steps": setting(200),
+    "tip_alpha_max": setting(20.0),
+    "tip_alpha_steps": setting(20),
+    "template": setting(lambda b: b.template),
+}
+
+
+class TipAdapter(Method):
+    name = "tip-adapter"
+    title = "Tip-Adapter"
+    learns = "nothing by gradient: a cache of the training features; two numbers from validation images"
+    cost = "none; the search tries 4,000 settings on the validation images"
+    citation = "Zhang et al., Tip-Adapter: Training-free Adaption of CLIP for Few-shot Classification, ECCV 2022"
+    frozen = ("keys", "values", "alpha", "beta")
+    predict_chunk = 512  # every image is compared with every key
+    space: ClassVar[Space] = TIP
+
+    def __init__(self, task: Task, runs: Runs):
+        super().__init__(task, runs)
+        self.text = ZeroShot(task, runs).prepare({}, 0)[:, 0]  # (R, C, D)
+
+    def init(self, train: Samples) -> Params:
+        return {
+            "keys": F.normalize(train.features, dim=-1),  # (R, n, D)
+            "values": F.one_hot(train.labels, self.task.n_classes).to(train.features) * train.mask[..., None],
+            "alpha": self.runs["tip_alpha"].clone(),  # (R,)
+            "beta": self.runs["tip_beta"].clone(),
+        }
+
+    def loss(self, params: Params, batch: Batch) -> Terms:
+        raise MethodError("Tip-Adapter has nothing to train; tip-adapter-f trains the keys")
+
+    def prepare(self, params: Params, draws: int) -> Params:
+        return params
+
+    def logits(self, prepared: Params, features: Tensor, groups: Tensor | None = None) -> Tensor:
+        zero_shot, affinity = self.parts(prepared, features)
+        cache = cache_logits(affinity, prepared["values"], prepared["beta"])
+        return (zero_shot + prepared["alpha"][:, None, None] * cache)[:, None]
+
+    def parts(self, params: Params, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Zero-shot logits (R, N, C) and likeness to every key (R, N, n) of images (N, D) or (R, N, D)."""
+        zero_shot = objectives.cosine_logits(features, self.text, self.task.logit_scale)
+        return zero_shot, F.normalize(features, dim=-1) @ params["keys"].transpose(1, 2)
+
+    @torch.no_grad()
+    def finish(self, params: Params, val: Samples) -> Params:
+        zero_shot, affinity = self.parts(params, val.features)
+        alpha, beta = search(zero_shot, affinity, params, val, self.grid("alpha"), self.grid("beta"))
+        return {**params, "alpha": alpha, "beta": beta}
+
+    def grid(self, name: str) -> list[float]:
+        """The values of α or β that are tried."""
+        top, steps = self.runs[f"tip_{name}_max"], self.runs[f"tip_{name}_steps"]
+        return [SMALLEST + i * (top - SMALLEST) / steps for i in range(steps)]
+
+
+class TipAdapterF(TipAdapter):
+    name = "tip-adapter-f"
+    title = "Tip-Adapter-F"
+    learns = "the keys of a cache of the training features; two numbers from validation images"
+    cost = "one product of the batch with the keys"
+    frozen = ("values", "alpha", "beta")
+    optimizer: ClassVar[Optimizer] = AdamW(eps=1e-4)
+
+    @staticmethod
+    def schedule(base: Tensor, epoch: int, epochs: int) -> Tensor:
+        """Half a cosine without warm-up."""
+        return base * 0.5 * (1.0 + math.cos(math.pi * epoch / epochs))
+
+    space: ClassVar[Space] = {
+        "learning_rate": number(1e-3),
+        "weight_decay": number(0.01),
+        "epochs": setting(20),
+        "batch_size": setting(256),
+        **TIP,
+    }
+
+    def loss(self, params: Params, batch: Batch) -> Terms:
+        ce = objectives.cross_entropy(self.logits(params, batch.features)[:, 0], batch.labels)
+        return {"ce": ce, "total": ce}
+
+
+def cache_logits(affinity: Tensor, values: Tensor, beta: Tensor) -> Tensor:
+    """exp(−β(1 − A)) V: affinity (R, N, n), values (R, n, C), beta (R,) → (R, N, C)."""
+    return torch.exp(-beta[:, None, None] * (1 - affinity)) @ values
+
+
+def search(
+    zero_shot: Tensor, affinity: Tensor, params: Params, val: Samples, alphas: list[float], betas: list[float]
+) -> tuple[Tensor, Tensor]:
+    """α and β (R,) with the most validation images right; rows may have different numbers of images."""
+    values, alpha, beta = params["values"], params["alpha"], params["beta"]
+
+    def right(alpha: Tensor, cache: Tensor) -> Tensor:
+        """Images that are right: alpha (A, R), cache (R, N, C) → (A, R)."""
+        guess = (zero_shot + alpha[..., None, None] * cache).argmax(-1)
+        return ((guess == val.labels) & val.mask).sum(-1)
+
+    best = right(alpha[None], cache_logits(affinity, values, beta))[0]
+    tried = torch.tensor(alphas, device=alpha.device)[:, None].expand(-1, len(alpha))  # (A, R)
+    for value in betas:
+        sharpness = torch.full_like(beta, value)
+        hits = right(tried, cache_logits(affinity, values, sharpness))
+        top = hits.max(0).values
+        first = (hits == top).int().argmax(0)  # the smallest α among the best
+        better = top > best
+        best = torch.where(better, top, best)
+        alpha = torch.where(better, tried.gather(0, first[None])[0], alpha)
+        beta = torch.where(better, sharpness, beta)
+    return alpha, beta

@@ -1,0 +1,68 @@
+"""ERDG: domain generalisation via entropy regularisation. The same features, and the same meaning of them, everywhere.
+
+    min  CE(T(h), y)                               classifier T and features
+    D:   CE(D(h), e), features against it by λ_d    p(h) alike in all environments
+    T'_g: CE(T'_g(h_g), y), features against it by λ_cp   ≈ H(Y|h) of each environment, maximised by the features
+    T_g: CE(T_g(h_g), y), features untouched;  features get λ_c ∇CE(T_g(h_g'), y), g' ≠ g
+
+With the shared classifier, the entropy term makes Σ_g KL( p_g(Y|h) ‖ T(h) ) small: conditional invariance. T_g, trained
+on one environment and held fixed for the features, asks that it also reads the others. Environment-wise classifiers
+and discriminator are linear, as in OoD-Bench, whose ranges are used; all players move in one step.
+"""
+
+from typing import ClassVar
+
+from bayescal import objectives
+from bayescal.methods.base import Batch, Params, Runs, Samples, Task, Terms
+from bayescal.methods.visual.base import VISUAL, VisualMethod
+from bayescal.methods.visual.environments import detached, masked_mean, membership, scale_gradient
+from bayescal.methods.visual.network import Heads, Network
+from bayescal.space import Space, log10_uniform, number
+
+
+class ERDG(VisualMethod):
+    name = "erdg"
+    title = "ERDG"
+    learns = "a three-layer network on image features, a discriminator and two classifiers per environment"
+    cost = "one pass of the network, two to three heads per environment"
+    citation = "Zhao et al., Domain Generalization via Entropy Regularization, NeurIPS 2020"
+    space: ClassVar[Space] = {
+        **VISUAL,
+        "erdg_discriminator": number(0.5, log10_uniform(-2, 0)),  # λ_d
+        "erdg_cross": number(0.05, log10_uniform(-3, -1)),  # λ_c
+        "erdg_entropy": number(0.01, log10_uniform(-4, -1)),  # λ_cp
+    }
+
+    def __init__(self, task: Task, runs: Runs, network: Network | None = None):
+        super().__init__(task, runs, network)
+        width, classes, environments = self.network.n_features, self.network.n_classes, task.n_environments
+        self.discriminator = Heads("discriminator", 1, width, environments)
+        self.cross = Heads("cross", environments, width, classes)  # T_g
+        self.entropy = Heads("entropy", environments, width, classes)  # T'_g
+
+    def init(self, train: Samples) -> Params:
+        heads = (self.discriminator, self.cross, self.entropy)
+        return {**super().init(train), **{n: v for head in heads for n, v in head.init(self.runs.seeds).items()}}
+
+    def loss(self, params: Params, batch: Batch) -> Terms:
+        h = self.network.features(params, batch.features)
+        ce = objectives.cross_entropy(self.network.classify(params, h), batch.labels)
+        own = membership(batch.environments, self.task.n_environments, h)  # (R, E, B)
+
+        def through(name: str, sign: float):
+            return scale_gradient(h, sign * self.runs[name][:, None, None])
+
+        def reading(heads: Heads, weights: Params, features, where):
+            """Mean over environments of the loss of each one's classifier on the samples `where` (R, E, B)."""
+            losses = objectives.sample_cross_entropy(heads(weights, features), batch.labels[:, None])
+            return masked_mean(losses, where).mean(1)
+
+        guess = self.discriminator(params, through("erdg_discriminator", -1.0))[:, 0]
+        terms = {
+            "ce": ce,
+            "discriminator": objectives.cross_entropy(guess, batch.environments),
+            "entropy": reading(self.entropy, params, through("erdg_entropy", -1.0), own),
+            "own": reading(self.cross, params, h.detach(), own),
+            "cross": reading(self.cross, detached(self.cross.own(params)), through("erdg_cross", 1.0), 1 - own),
+        }
+        return {**terms, "total": sum(terms.values())}

@@ -1,0 +1,50 @@
+"""A tiny random text tower and synthetic features, for tests of methods and training."""
+
+import torch
+
+from bayescal.backbones.text_tower import TextTower
+from bayescal.stacks import Problem, Run
+
+WORDS = {".": 1, "dog": 2, "cat": 3, "house": 4, "photo": 5, "sketch": 6, "cartoon": 7, "a": 8, "of": 9}
+CLASSES, ENVIRONMENTS = ("dog", "cat", "house"), ("photo", "sketch", "cartoon")
+
+
+class Defaults:
+    """Training defaults for the tiny tower."""
+
+    learning_rate, epochs, batch_size, n_context, context_init = 0.05, 3, 8, 4, ""
+    prior_scale, initial_scale, beta, views, template = 0.05, 0.5, 0.1, 0, "a photo of a {}."
+
+
+def tokenize(text: str) -> list[int]:
+    return [WORDS[word] for word in text.replace(".", " .").split()]
+
+
+def tiny_tower(dtype: torch.dtype = torch.float32) -> TextTower:
+    torch.manual_seed(0)
+    tower = TextTower(
+        vocab_size=20, context_length=32, width=16, heads=2, layers=2, dim=12, start_token=18, end_token=19
+    )  # fmt: skip
+    for parameter in tower.parameters():
+        parameter.mul_(3.0 if parameter.dim() > 1 else 1.0)  # livelier than the usual initialisation of a deep tower
+    return tower.to(dtype)
+
+
+def tiny_problem(n: int = 120, dtype: torch.dtype = torch.float32, seed: int = 0) -> Problem:
+    """Features = class direction + environment direction + noise, for three classes in three environments."""
+    g = torch.Generator().manual_seed(seed)
+    tower = tiny_tower(dtype)
+    labels = torch.arange(n) % 3
+    environments = (torch.arange(n) // 3) % 3
+    centres, styles = torch.randn(2, 3, tower.dim, generator=g)
+    features = 2 * centres[labels] + styles[environments] + 0.3 * torch.randn(n, tower.dim, generator=g)
+    return Problem(tower, tokenize, 10.0, features.to(dtype), labels, environments, CLASSES, ENVIRONMENTS)
+
+
+def tiny_run(config: dict, seed: int, environments: tuple[int, ...] = (0, 1), n: int = 18, **changes) -> Run:
+    """A run on n images of the given environments, drawn with its seed; validated and tested on others."""
+    g = torch.Generator().manual_seed(seed)
+    pool = torch.tensor([i for i in range(120) if (i // 3) % 3 in environments])
+    order = pool[torch.randperm(len(pool), generator=g)]
+    judged = {"val": order[n : n + 15], "test": torch.tensor([i for i in range(120) if (i // 3) % 3 == 2])}
+    return Run({**config, **changes}, seed, order[:n], judged)
