@@ -27,7 +27,7 @@ bench: $(READY)
 $(READY): pyproject.toml requirements.lock
 	command -v uv >/dev/null || $(PYTHON) -m pip install --quiet uv
 	test -x $(BIN)/python || uv venv --quiet --python ">=3.11" $(VENV)
-	uv pip install --quiet --python $(BIN)/python -r requirements.lock
+	uv pip install --quiet --compile-bytecode --python $(BIN)/python -r requirements.lock
 	uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	touch $(READY)
 

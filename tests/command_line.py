@@ -85,6 +85,19 @@ def write_csv(path: Path, rows: Sequence[Sequence[Any]], header: str = "path,cla
     return path
 
 
+def refused(result: Result, *said: str) -> None:
+    """Exit code 2, one message with these words in it, no traceback."""
+    assert result.code == 2, result.err
+    assert "Error: " in result.err
+    assert "Traceback" not in result.err
+    for words in said:
+        assert words in result.err
+
+
+def left_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
 @lru_cache(maxsize=1)
 def _session(base: Path) -> tuple[Path, Path]:
     data = make_shapes(base / "shapes")
@@ -120,3 +133,9 @@ def shapes(_trained) -> Path:
 def model(_trained) -> Path:
     """A model fitted on `shapes`; not to be changed."""
     return _trained[1]
+
+
+@pytest.fixture
+def data(tmp_path) -> Path:
+    """A data set that a test may spoil; the only thing in `tmp_path`."""
+    return make_shapes(tmp_path / "data", n=4)

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-import tiny
 import torch
 
+import tiny
 from bayescal import stacks, training
 from bayescal.errors import MethodError
 from bayescal.methods import get_method

@@ -4,9 +4,12 @@ Reading never executes anything from the folder: numbers come from safetensors, 
 a SHA-256, so a file that was changed or cut short is refused.
 """
 
+import contextlib
 import hashlib
 import json
+import math
 import os
+import secrets
 import shutil
 from pathlib import Path
 from typing import Any
@@ -43,32 +46,38 @@ def write_artifact(path: str | Path, tensors: dict[str, Any], config: dict[str, 
     """Write the folder under a temporary name, then rename it: there is a whole model or none."""
     from safetensors.torch import save
 
-    path = Path(path)
     check_output(path, overwrite)
+    path = Path(path).resolve()  # a link stays a link: what it points to is replaced
     blob = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
     config = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
-        **config,
+        **_finite(config),
         "files": {TENSORS: {"bytes": len(blob), "sha256": hashlib.sha256(blob).hexdigest()}},
     }
     config["checksum"] = _checksum(config)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    text = json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False).encode()
+    mark = secrets.token_hex(4)
+    temporary, retired = path.with_name(f".{path.name}.{mark}.tmp"), path.with_name(f".{path.name}.{mark}.old")
+    new_parents = [parent for parent in path.parents if not parent.exists()]
     try:
         temporary.mkdir(parents=True)
         _write(temporary / TENSORS, blob)
-        _write(temporary / CONFIG, json.dumps(config, indent=2, ensure_ascii=False).encode())
+        _write(temporary / CONFIG, text)
         if path.exists():
-            retired = path.with_name(f".{path.name}.{os.getpid()}.old")
             os.replace(path, retired)
-            os.replace(temporary, path)
-            shutil.rmtree(retired)
-        else:
-            os.replace(temporary, path)
+        os.replace(temporary, path)
     except OSError as error:
         raise ArtifactError(f"could not write the model to {path}: {error.strerror or error}") from error
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        if retired.exists() and not path.exists():  # the second renaming failed: the old model comes back
+            os.replace(retired, path)
+        for folder in (temporary, retired):
+            shutil.rmtree(folder, ignore_errors=True)
+        if not path.exists():
+            for parent in new_parents:
+                with contextlib.suppress(OSError):
+                    parent.rmdir()
 
 
 def read_artifact(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -80,7 +89,9 @@ def read_artifact(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise ArtifactError(f"{path} is not a model: expected a folder with {CONFIG} and {TENSORS}")
     try:
         config = json.loads((path / CONFIG).read_bytes())
-    except ValueError as error:
+    except OSError as error:
+        raise ArtifactError(f"{path / CONFIG} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
         raise ArtifactError(f"{path / CONFIG} is damaged: {error}") from error
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise ArtifactError(f"{path / CONFIG} does not describe a bayescal model")
@@ -103,6 +114,15 @@ def read_artifact(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if hashlib.sha256(blob).hexdigest() != expected["sha256"]:
         raise ArtifactError(f"{path / TENSORS} was changed after it was written: fit the model again")
     return load(blob), config
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: both become null."""
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _checksum(config: dict[str, Any]) -> str:

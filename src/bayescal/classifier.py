@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from torch import Tensor
-from torch.nn import functional as F
 
 from bayescal import metrics
 from bayescal.backbones import Backbone, load_backbone
@@ -18,7 +17,7 @@ from bayescal.data import Split, check_names, few_shot_split, to_words
 from bayescal.errors import BayescalError, BayescalWarning, DataError
 from bayescal.features import Encoded, FeatureBank
 from bayescal.methods import get_method
-from bayescal.predictor import Details, Predictor, fit_temperature
+from bayescal.predictor import Details, Predictor, environment_prototypes, fit_temperature
 from bayescal.prompts import check_prompts
 from bayescal.space import check_options, default_config, draw_config
 from bayescal.stacks import Problem, Run, RunResult, train_runs
@@ -119,7 +118,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         images = list(images)
         if environments is None:
             environments = ["all"] * len(images)
-        _check_lengths(images, classes, environments)
+        _check_lengths(images, classes, environments, validation)
+        self.__dict__.pop("predictor_", None)  # should this fit fail, the old answers do not go with the new classes
         self.classes_, class_ids = np.unique(np.asarray(classes), return_inverse=True)
         self.environments_, environment_ids = np.unique(np.asarray(environments), return_inverse=True)
         if len(self.classes_) < 2:
@@ -130,6 +130,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         encoded, kept = self._encode_readable(images, class_ids)
         class_ids, environment_ids = class_ids[kept], environment_ids[kept]
         marked = None if validation is None else np.asarray(validation, dtype=bool)[kept]
+        if marked is not None:
+            self._check_marked(class_ids[~marked])
         split = self._split(class_ids, environment_ids, [encoded.hashes[i] for i in kept], marked)
         for note in split.notes:
             warnings.warn(note, BayescalWarning, stacklevel=2)
@@ -153,8 +155,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             "unreadable_images": len(images) - len(kept),
             "split": split.hash(),
             "notes": list(split.notes),
-            "views": views,
-            "trials": self.trials,
+            "views": int(views),
+            "trials": int(self.trials),
             "best_epoch": chosen[0].best_epoch,
             "curves": chosen[0].curves,
             "validation_accuracy": validation_accuracy,
@@ -177,7 +179,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             words[kind] = tuple(by_name.get(name, to_words(name)) for name in names)
             check_names(names, kind, words[kind])
         self.class_words_, self.environment_words_ = words["class"], words["environment"]
-        check_prompts(backbone, self.class_words_)
+        check_prompts(backbone, self.class_words_, dict(self.options or {}).get("n_context"))
         if len(self.environments_) < 2:
             warnings.warn(
                 "only one environment: the IRM term and the environment branch are off, and nothing is learned about "
@@ -191,12 +193,19 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         encoded = self._bank().encode(images, progress=self.verbose)
         failed = {failure.index for failure in encoded.failures}
         kept = np.array([i for i in range(len(images)) if i not in failed], dtype=np.int64)
-        if failed:
-            warnings.warn(describe_failures(encoded), BayescalWarning, stacklevel=3)
         gone = sorted(set(range(len(self.classes_))) - set(class_ids[kept].tolist()))
         if gone:
-            raise DataError(f"no readable image of class {self.classes_[gone[0]]!r}. {describe_failures(encoded)}")
+            name = str(self.classes_[gone[0]])
+            raise DataError(f"no readable image of class {name!r}: {describe_failures(encoded)}")
+        if failed:
+            warnings.warn(describe_failures(encoded), BayescalWarning, stacklevel=3)
         return encoded, kept
+
+    def _check_marked(self, train_class_ids: np.ndarray) -> None:
+        gone = sorted(set(range(len(self.classes_))) - set(train_class_ids.tolist()))
+        if gone:
+            name = str(self.classes_[gone[0]])
+            raise DataError(f"no image of class {name!r} is left to learn from: all of them are marked for validation")
 
     def _split(
         self, class_ids: np.ndarray, environment_ids: np.ndarray, hashes: list[str], marked: np.ndarray | None
@@ -227,12 +236,13 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         self, problem: Problem, split: Split, backbone: Backbone, checkpoints: str | Path | None
     ) -> list[RunResult]:
         """Train trials × members as stacks; returns the members of the trial that validates best."""
-        space, options = get_method(self.method).space, dict(self.options or {})
+        space = get_method(self.method).space
+        options = {name: v.item() if isinstance(v, np.generic) else v for name, v in (self.options or {}).items()}
         configs = [default_config(space, backbone.defaults, **options)]
         configs += [draw_config(space, backbone.defaults, trial, **options) for trial in range(1, self.trials)]
         train_rows = torch.from_numpy(split.train).to(problem.features.device)
         judged = {"val": torch.from_numpy(split.val).to(problem.features.device)} if len(split.val) else {}
-        runs = [Run(c, self.seed + m, train_rows, judged) for c in configs for m in range(self.members)]
+        runs = [Run(c, int(self.seed) + m, train_rows, judged) for c in configs for m in range(self.members)]
         results = train_runs(
             self.method,
             problem,
@@ -258,8 +268,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             class_words=self.class_words_,
             environments=self.environments_.tolist(),
             trained_environments=members[0].environments,
-            prototypes=_prototypes(problem, torch.from_numpy(split.train)),
-            draws=self.draws,
+            prototypes=environment_prototypes(problem, torch.from_numpy(split.train)),
+            draws=int(self.draws),
         )
 
     def _set_threshold(self, problem: Problem, val: Tensor) -> float | None:
@@ -273,16 +283,30 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             return None
         predictor, features, labels = self.predictor_, problem.features[val], problem.labels[val]
         if self.calibrate:
-            predictor.temperature = fit_temperature(predictor.posterior(features)[0], labels)
+            self._fit_temperature(features, labels)
         probs = predictor.posterior(features)[0][None]
-        predictor.threshold = float(metrics.unsure_threshold(probs, labels, KEEP))
+        # A hair lower: in another batch the same image may come out 1e-7 less sure, and it is to stay accepted.
+        predictor.threshold = float(metrics.unsure_threshold(probs, labels, KEEP)) - 1e-6
         return float(metrics.accuracy(probs, labels))
+
+    def _fit_temperature(self, features: Tensor, labels: Tensor) -> None:
+        probs = self.predictor_.posterior(features)[0]
+        if bool((probs.argmax(1) == labels).all()):
+            # The likelihood then only grows with confidence: its best temperature is zero, which is no calibration.
+            warnings.warn(
+                "not calibrated: every validation image was answered correctly, so nothing tells how often the "
+                "classifier is wrong. Give more validation images",
+                BayescalWarning,
+                stacklevel=4,
+            )
+            return
+        self.predictor_.temperature = fit_temperature(probs, labels)
 
     # ---- predicting -----------------------------------------------------------------------------------------------
 
     def predict(self, images: Sequence[Any]) -> np.ndarray:
         """The most probable class of each image."""
-        return self.classes_[self.predict_proba(images).argmax(1)]
+        return self.details(images).labels
 
     def predict_proba(self, images: Sequence[Any]) -> np.ndarray:
         """Posterior predictive probabilities (N, C), columns in the order of `classes_`."""
@@ -298,7 +322,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         self._check_fitted()
         encoded = self._bank().encode(list(images), progress=self.verbose)
         if encoded.failures:
-            raise DataError(describe_failures(encoded))
+            raise DataError(describe_failures(encoded, "could not be read"))
         return self.predictor_.details(encoded.features)
 
     @property
@@ -359,24 +383,19 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         return classifier
 
 
-def describe_failures(encoded: Encoded, shown: int = 3) -> str:
+def describe_failures(encoded: Encoded, what: str = "could not be read and were left out", shown: int = 3) -> str:
     """How many images could not be read, and the first of them with the reason."""
     failures = encoded.failures
     if not failures:
         return ""
     first = "; ".join(f"{failure.name}: {failure.reason.rstrip('.')}" for failure in failures[:shown])
     more = f"; and {len(failures) - shown} more" if len(failures) > shown else ""
-    return f"{len(failures)} of {len(encoded.hashes)} images could not be read and were left out ({first}{more})"
+    return f"{len(failures)} of {len(encoded.hashes)} images {what} ({first}{more})"
 
 
-def _prototypes(problem: Problem, rows: Tensor) -> Tensor:
-    """Mean direction of each environment's training images: (E, D)."""
-    features = F.normalize(problem.features[rows], dim=-1)
-    member = F.one_hot(problem.environments[rows], len(problem.environment_words)).to(features)
-    return F.normalize(member.T @ features, dim=-1)
-
-
-def _check_lengths(images: list[Any], classes: Sequence[Any], environments: Sequence[Any]) -> None:
+def _check_lengths(
+    images: list[Any], classes: Sequence[Any], environments: Sequence[Any], validation: Sequence[bool] | None
+) -> None:
     if not images:
         raise DataError("no images to learn from")
     if not len(images) == len(classes) == len(environments):
@@ -384,3 +403,5 @@ def _check_lengths(images: list[Any], classes: Sequence[Any], environments: Sequ
             "images, classes and environments must be equally many, found "
             f"{len(images)}, {len(classes)} and {len(environments)}"
         )
+    if validation is not None and len(validation) != len(images):
+        raise DataError(f"validation must mark each of the {len(images)} images, found {len(validation)} marks")

@@ -83,7 +83,7 @@ class ConditionalPrompts(nn.Module):
         x_end = x[:, p:].reshape(n, k, t, w).gather(2, at)[:, :, 0]  # (n, K, W)
         normed = block.norm1(x)
         normed_end = normed[:, p:].reshape(n, k, t, w).gather(2, at)
-        key, v = F.linear(normed, block.qkv.weight[w:], block.qkv.bias[w:]).view(n, length, 2, h, -1).unbind(2)
+        key, v = F.linear(normed, block.qkv.weight[w:], block.qkv.bias[w:]).view(n, length, 2, h, w // h).unbind(2)
         key, v = key.transpose(1, 2), v.transpose(1, 2)  # (n, H, L, w)
         q = F.linear(normed_end, block.qkv.weight[:w], block.qkv.bias[:w])
         q = q.view(n, k, h, 1, w // h).transpose(1, 2)  # (n, H, K, 1, w)

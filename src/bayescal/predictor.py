@@ -1,5 +1,6 @@
 """A trained classifier in use: from image features to answers with their uncertainty, and to and from disk."""
 
+import math
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from bayescal.errors import ArtifactError
 from bayescal.methods import get_method
 from bayescal.methods.base import Method, Runs, Task, predict
 from bayescal.optim import Params
+from bayescal.stacks import Problem
 
 
 @dataclass(frozen=True)
@@ -66,17 +68,19 @@ class Predictor:
         return cls(task, Runs.stack(cls.space, [self.config] * len(self.seeds), self.seeds, backbone.device))
 
     def posterior(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Predictive mean (N, C) and expected entropy (N,), over posterior draws and ensemble members."""
+        """Predictive mean (N, C) and mutual information (N,), over posterior draws and ensemble members."""
         predictive = predict(self.bound, self.params, features.to(self.backbone.device), self.draws)
         probs = predictive.probs.mean(0)
+        # Before the temperature, which changes the mean and not the draws: their entropies would not compare.
+        information = metrics.mutual_information(probs, predictive.expected_entropy.mean(0))
         if self.temperature != 1.0:
             probs = (probs.clamp(min=1e-12).log() / self.temperature).softmax(-1)
-        return probs, predictive.expected_entropy.mean(0)
+        return probs, information
 
     def details(self, features: Tensor) -> Details:
         """Everything that can be said about images, from their features (N, D)."""
         features = features.to(self.backbone.device)
-        probs, expected_entropy = self.posterior(features)
+        probs, information = self.posterior(features)
         sure, answer = probs.max(1)
         nearest = (F.normalize(features, dim=-1) @ self.prototypes.T).argmax(1)
         return Details(
@@ -85,7 +89,7 @@ class Predictor:
             confidence=sure.cpu().numpy(),
             unsure=(sure < self.threshold).cpu().numpy(),
             entropy=metrics.predictive_entropy(probs).cpu().numpy(),
-            mutual_information=metrics.mutual_information(probs, expected_entropy).cpu().numpy(),
+            mutual_information=information.cpu().numpy(),
             environment=np.array(self.environments)[nearest.cpu().numpy()],
         )
 
@@ -103,7 +107,7 @@ class Predictor:
             "trained_environments": list(self.trained_environments),
             "backbone": {"name": self.backbone.name, "fingerprint": self.backbone.fingerprint},
             "draws": self.draws,
-            "threshold": self.threshold,
+            "threshold": self.threshold if math.isfinite(self.threshold) else None,  # JSON knows no infinity
             "temperature": self.temperature,
             "training": self.record,
             "versions": {"bayescal": __version__, "torch": torch.__version__, "python": platform.python_version()},
@@ -133,10 +137,17 @@ class Predictor:
             trained_environments=tuple(config["trained_environments"]),
             prototypes=tensors["environment_prototypes"],
             draws=config["draws"],
-            threshold=config["threshold"],
+            threshold=math.inf if config["threshold"] is None else config["threshold"],
             temperature=config["temperature"],
             record=config["training"],
         )
+
+
+def environment_prototypes(problem: Problem, rows: Tensor) -> Tensor:
+    """Mean direction of each environment's images among these rows: (E, D)."""
+    features = F.normalize(problem.features[rows], dim=-1)
+    member = F.one_hot(problem.environments[rows], len(problem.environment_words)).to(features)
+    return F.normalize(member.T @ features, dim=-1)
 
 
 def fit_temperature(probs: Tensor, labels: Tensor) -> float:

@@ -80,5 +80,5 @@ def check_options(space: Space, given: Mapping[str, Any], who: str = "this metho
     for name in given:
         if name not in space:
             near = difflib.get_close_matches(name, space, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = f"; did you mean {near[0]!r}?" if near else "."
             raise MethodError(f"{who} has no option {name!r}{hint} It has: {', '.join(sorted(space))}")

@@ -92,6 +92,9 @@ def train(
         val = validation_samples(data)
         state.params = method.finish(state.params, val)
         state.best_params = method.finish(state.best_params, val)
+        if type(method).finish is not Method.finish:
+            # The choice changes the predictions: the last accuracies of the curves are those of the finished method.
+            state.judge_again(judge(method, state.params, data))
     return state.result(time.perf_counter() - started)
 
 
@@ -221,6 +224,11 @@ class _State:
         self.best_epoch = torch.where(better, self.epoch, self.best_epoch)
         for name, best in self.best_params.items():
             best.copy_(torch.where(per_row(better, best), self.params[name], best))
+
+    def judge_again(self, accuracy: dict[str, Tensor]) -> None:
+        """Put these accuracies in the place of the last epoch's."""
+        for name, value in accuracy.items():
+            self.curves[name][-1] = value
 
     def result(self, seconds: float) -> Trained:
         stopped = {

@@ -13,6 +13,7 @@ All but `.npz` need gensim, which is imported when such a file is opened.
 import gzip
 import re
 import struct
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayescal.errors import MethodError
+from bayescal.errors import BayescalWarning, MethodError
 
 _FASTTEXT_MAGIC = struct.pack("<i", 793712314)
 _WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")  # letters and digits, with hyphens and apostrophes inside
@@ -63,14 +64,16 @@ class WordVectors:
                 f"{self.path} has no vector for {', '.join(map(repr, unknown))}: use other words for these names, "
                 "another file (word_vectors), or oov='zero' to take zero for unknown words"
             )
+        if unknown:
+            warnings.warn(f"unknown words count as zero: {', '.join(unknown)}", BayescalWarning, stacklevel=2)
         zero = np.zeros(self.dim, dtype=np.float32)
-        each = [[zero if found[w] is None else found[w] for w in words_of(name)] or [zero] for name in names]
+        each = [[zero if found[w] is None else found[w] for w in words_of(name)] for name in names]
         return torch.from_numpy(np.stack([np.mean(vectors, axis=0) for vectors in each]))
 
 
 def words_of(name: str) -> list[str]:
-    """The words of a name: "alarm clock", "alarm_clock" → alarm, clock."""
-    return _WORD.findall(name)
+    """The words of a name: "alarm clock", "alarm_clock" → alarm, clock. A name without any is one (unknown) word."""
+    return _WORD.findall(name) or [name]
 
 
 def load_word_vectors(path: str | Path) -> WordVectors:

@@ -3,12 +3,14 @@
 import csv
 import io
 import json
+import math
 import re
 
 import pytest
 
 from bayescal.classifier import FewShotClassifier
 from bayescal.cli.image_list import list_images
+from bayescal.predictor import Predictor
 from command_line import run
 
 pytestmark = pytest.mark.xdist_group("command-line")
@@ -63,14 +65,17 @@ def test_the_table_shows_the_answer_or_that_it_is_unsure(model, shapes):
     assert "uncertainty: entropy, 0 (sure) to 0.69 (no idea)" in flat
 
 
-def test_a_model_that_is_never_sure_says_maybe(model, shapes, tmp_path):
-    from bayescal.predictor import Predictor
-
+@pytest.mark.parametrize("threshold", [1.1, math.inf])  # infinite when no validation image was answered correctly
+def test_a_model_that_is_never_sure_says_maybe(model, shapes, tmp_path, threshold):
     predictor = Predictor.load(model)
-    predictor.threshold = 1.1
+    predictor.threshold = threshold
     predictor.save(tmp_path / "shy")
+    json.loads((tmp_path / "shy" / "config.json").read_text(), parse_constant=pytest.fail)  # JSON that everyone reads
     result = run("predict", tmp_path / "shy", shapes / "photo" / "dog")
     assert result.out.count("unsure (maybe") == 6
+    evaluation = run("evaluate", tmp_path / "shy", shapes, "--json", "-o", tmp_path / "report")
+    assert evaluation.json["coverage"] == 0
+    assert evaluation.json["acc_star"] is None
 
 
 def test_files_folders_patterns_and_stdin_name_the_same_images(shapes, monkeypatch):
@@ -125,8 +130,9 @@ def test_when_no_image_can_be_read_the_exit_code_is_2(model, odd):
     result = run("predict", model, odd, "--json")
     assert result.code == 2
     assert result.json[0]["status"] == "unreadable"
-    assert "none of the 1 image could be read" in result.err
+    assert "Error: the image could not be read: " in result.err
     assert "broken.jpg" in result.err
+    assert "none of the 2 images could be read" in run("predict", model, odd, odd, "--csv").err
 
 
 @pytest.mark.parametrize("name", ["empty", "empty/*.jpg", "-"])

@@ -1,9 +1,9 @@
 """CoOp, CAL and Bayes-CAL: every term moves the gradient it should and no other; stacks equal single runs."""
 
 import pytest
-import tiny
 import torch
 
+import tiny
 from bayescal.methods import get_method, method_names
 from bayescal.methods.base import Batch, Runs, predict
 from bayescal.methods.bayes_cal import softplus_inverse
@@ -62,7 +62,7 @@ def test_each_weight_moves_what_it_should_and_nothing_else(weight):
 def test_scales_move_the_gradient(option):
     a, _ = gradients(**{option: 0.1})
     b, _ = gradients(**{option: 0.2})
-    assert MEANS <= moved(a, b)
+    assert moved(a, b) >= MEANS
 
 
 def test_the_noise_is_not_zero():

@@ -57,10 +57,8 @@ def evaluate(
     from bayescal.cli.screen import near, out
     from bayescal.data import read_manifest
 
-    model = model.expanduser()
-    folder = output.expanduser() if output else model.with_name(f"{Path(os.path.abspath(model)).name}-evaluation")
-    folder = Path(os.path.abspath(folder))
-    check_folder(folder, force, (METRICS, PICTURE))
+    folder = Path(os.path.abspath(output or f"{os.path.abspath(model)}-evaluation"))
+    check_folder(Path(near(folder)), force, (METRICS, PICTURE))
     chosen, part = _choose(read_manifest(data), only or [], leave_out or [], split)
     evaluation = _measure(model, chosen, part, str(data), backbone, cache, device)
     _write(folder, evaluation)

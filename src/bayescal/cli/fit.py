@@ -129,8 +129,8 @@ def fit(
     from bayescal.cli.options import parse_settings, read_words
     from bayescal.cli.screen import out, shows_progress
 
-    output = Path(os.path.abspath(output.expanduser()))
     check_output(output, force)
+    output = Path(os.path.abspath(output))
     words = read_words(class_words, "--class-words"), read_words(environment_words, "--environment-words")
     options = parse_settings(method, settings or [])
 
@@ -221,10 +221,13 @@ def _print_learned(screen, classifier: "FewShotClassifier", output: Path) -> Non
     from bayescal.cli.screen import count, near, percent
 
     record, threshold = classifier.record_, classifier.threshold_
-    screen.print(
-        f"Learned {count(record['parameters'], 'number')} from {count(record['train_images'], 'image')} "
-        f"in {record['seconds']:.1f} s ({classifier.method} on {classifier.backbone})."
-    )
+    what = f"{classifier.method} on {classifier.backbone}"
+    images = count(record["train_images"], "image")
+    if record["parameters"]:
+        learned = f"Learned {count(record['parameters'], 'number')} from {images}"
+    else:
+        learned = f"Nothing to learn by gradient from {images}"
+    screen.print(f"{learned} in {record['seconds']:.1f} s ({what}).")
     if record["validation_accuracy"] is not None:
         right = percent(record["validation_accuracy"])
         screen.print(f"Validation accuracy: {right} of {count(record['validation_images'], 'image')}.")

@@ -53,8 +53,8 @@ def predict(
         raise BayescalError("--json and --csv: choose one of them")
     form = "json" if as_json else "csv" if as_csv else "table"
     if output is not None:
-        output = output.expanduser().absolute()
         check_file(output)
+        output = output.absolute()
         if form == "table":
             form = _FORMATS.get(output.suffix.lower(), "table")
     listed = list_images(images)
@@ -79,7 +79,10 @@ def predict(
 
     failed = [answer for answer in answers if not answer.ok]
     if len(failed) == len(answers):
-        raise DataError(f"none of the {count(len(answers), 'image')} could be read: {_first(failed)}")
+        none = (
+            "the image could not be read" if len(answers) == 1 else f"none of the {len(answers)} images could be read"
+        )
+        raise DataError(f"{none}: {_first(failed)}")
     if failed:
         note(f"{len(failed)} of {count(len(answers), 'image')} could not be read: {_first(failed)}")
 

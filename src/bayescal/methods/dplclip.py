@@ -68,8 +68,8 @@ class DPLCLIP(Method):
         sizes = [self.task.dim, *[width] * (depth - 1), bias.shape[1]]
         params = {}
         for i, (n_in, n_out) in enumerate(pairwise(sizes)):
-            params[f"mlp.{i}.weight"] = linear_init(seeds, f"mlp/{i}/weight", n_in, (n_in, n_out))
-            params[f"mlp.{i}.bias"] = linear_init(seeds, f"mlp/{i}/bias", n_in, (n_out,))
+            params[f"mlp.{i}.weight"] = linear_init(seeds, f"mlp/{i}/weight", n_in, (n_in, n_out), bias.dtype)
+            params[f"mlp.{i}.bias"] = linear_init(seeds, f"mlp/{i}/bias", n_in, (n_out,), bias.dtype)
         return {**params, f"mlp.{depth - 1}.bias": bias}
 
     def contexts(self, params: Params, z: Tensor, step: int | None = None) -> Tensor:

@@ -77,11 +77,11 @@ class VectorNetwork(NamedNetwork):
             vectors = rng.normal(self.runs.seeds, f"{self.stream}/vectors", 0, (k, d)) * d**-0.5
         elif "{}" in template:
             prompts = [self.task.tokenize(template.format(name)) for row in self.names for name in row]
-            text = normalized(encode_token_lists(self.task.text, prompts)).float()
+            text = normalized(encode_token_lists(self.task.text, prompts))
             vectors = text.view(-1, k, d).expand(r, k, d).clone()
         else:
             raise MethodError(f"vector_init {template!r} needs a {{}} where the name goes, or must be empty")
-        return {"vectors": vectors, "names": self.keys.clone()}
+        return {"vectors": vectors.to(self.task.text.positions.dtype), "names": self.keys.clone()}
 
     def mean(self, params: Params) -> Tensor:
         unknown = self.unknown(params)

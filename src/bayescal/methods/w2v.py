@@ -50,17 +50,18 @@ class WordNetwork(NamedNetwork):
         k = len(self.names[0])
         flat = load_word_vectors(path).vectors_of([name for row in self.names for name in row], self.runs["oov"])
         x = F.normalize(flat, dim=-1) * flat.shape[-1] ** 0.5
-        return x.to(self.task.device).view(-1, k, x.shape[-1]).expand(len(self.runs), -1, -1).clone()
+        return x.to(self.task.text.positions).view(-1, k, x.shape[-1]).expand(len(self.runs), -1, -1).clone()
 
     def init(self) -> Params:
         seeds, words = self.runs.seeds, self.read()
         dim, d = words.shape[-1], self.task.dim
-        draw = lambda name, n_in, n_out: rng.normal(seeds, f"{self.stream}/{name}", 0, (n_in, n_out))  # noqa: E731
+        hidden = rng.normal(seeds, f"{self.stream}/hidden", 0, (dim, HIDDEN)).to(words.dtype)
+        out = rng.normal(seeds, f"{self.stream}/out", 0, (HIDDEN, d)).to(words.dtype)
         return {
-            "hidden.weight": draw("hidden", dim, HIDDEN) * (2 / dim) ** 0.5,
-            "hidden.bias": torch.zeros(len(seeds), HIDDEN, device=words.device),
-            "out.weight": draw("out", HIDDEN, d) * HIDDEN**-0.5,
-            "out.bias": torch.zeros(len(seeds), d, device=words.device),
+            "hidden.weight": hidden * (2 / dim) ** 0.5,
+            "hidden.bias": words.new_zeros(len(seeds), HIDDEN),
+            "out.weight": out * HIDDEN**-0.5,
+            "out.bias": words.new_zeros(len(seeds), d),
             "words": words,
             "names": self.keys.clone(),
         }

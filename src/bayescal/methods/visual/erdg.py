@@ -17,7 +17,7 @@ from bayescal.methods.base import Batch, Params, Runs, Samples, Task, Terms
 from bayescal.methods.visual.base import VISUAL, VisualMethod
 from bayescal.methods.visual.environments import detached, masked_mean, membership, scale_gradient
 from bayescal.methods.visual.network import Heads, Network
-from bayescal.space import Space, log10_uniform, number
+from bayescal.space import Space, log10_uniform, number, setting
 
 
 class ERDG(VisualMethod):
@@ -28,7 +28,8 @@ class ERDG(VisualMethod):
     citation = "Zhao et al., Domain Generalization via Entropy Regularization, NeurIPS 2020"
     space: ClassVar[Space] = {
         **VISUAL,
-        "erdg_discriminator": number(0.5, log10_uniform(-2, 0)),  # λ_d
+        "epochs": setting(15),  # once the classes fit, the adversaries are all that is left to train on
+        "erdg_discriminator": number(0.01, log10_uniform(-2, 0)),  # λ_d
         "erdg_cross": number(0.05, log10_uniform(-3, -1)),  # λ_c
         "erdg_entropy": number(0.01, log10_uniform(-4, -1)),  # λ_cp
     }

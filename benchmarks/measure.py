@@ -1,0 +1,134 @@
+"""What all benchmarks share: fair timing, one kind of result, the table and the record of a run."""
+
+import datetime
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORDS = Path(__file__).parent / "results" / "cpu.jsonl"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One line of the table. With `plain` the target is a ratio (at least), without it a value of `ours` (at most)."""
+
+    what: str
+    ours: float
+    plain: float | None = None
+    target: float | None = None
+    unit: str = "s"
+    notes: dict[str, Any] = field(default_factory=dict)  # what else was found: spread, largest difference, …
+
+    @property
+    def ratio(self) -> float | None:
+        return None if self.plain is None else self.plain / self.ours
+
+    @property
+    def met(self) -> bool | None:
+        if self.target is None:
+            return None
+        return self.ours <= self.target if self.ratio is None else self.ratio >= self.target
+
+    def cells(self) -> list[str]:
+        ratio = "" if self.ratio is None else f"{self.ratio:.1f}×"
+        target = ""
+        if self.target is not None:
+            target = f"≤ {show(self.target, self.unit)}" if self.ratio is None else f"≥ {self.target:g}×"
+        plain = "" if self.plain is None else show(self.plain, self.unit)
+        met = {None: "", True: "yes", False: "[bold red]no[/]"}[self.met]
+        return [self.what, show(self.ours, self.unit), plain, ratio, target, met]
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "ratio": self.ratio, "met": self.met}
+
+
+COLUMNS = ("what", "ours", "plain", "ratio", "target", "met?")
+
+
+def show(value: float, unit: str) -> str:
+    """A number with its unit, three digits or so."""
+    if unit == "s" and value < 1.0:
+        return f"{value * 1000:.3g} ms"
+    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+
+
+def interleaved(functions: dict[str, Callable[[], Any]], repeats: int, warmup: int = 1) -> dict[str, list[float]]:
+    """Seconds of each call. Rivals take turns, so that a busy moment of the machine does not hit one of them alone."""
+    for _ in range(warmup):
+        for function in functions.values():
+            function()
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(repeats):
+        for name, function in functions.items():
+            started = time.perf_counter()
+            function()
+            times[name].append(time.perf_counter() - started)
+    return times
+
+
+def medians(times: dict[str, list[float]]) -> dict[str, float]:
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def spread(times: dict[str, list[float]]) -> dict[str, str]:
+    """Fastest and slowest call, for the record."""
+    return {f"{name} (min, max)": f"{min(values):.4g}, {max(values):.4g}" for name, values in times.items()}
+
+
+def commit() -> str | None:
+    """The checked-out commit, with a + when files differ from it; None outside a repository."""
+    try:
+        head = _git("rev-parse", "HEAD")
+        return head + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def write_record(results: Sequence[Result], path: Path = RECORDS) -> None:
+    """Append the results with what is needed to repeat them."""
+    import torch
+
+    record = {
+        "commit": commit(),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "command": " ".join(["python -m benchmarks", *sys.argv[1:]]),
+        "results": [result.to_json() for result in results],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def read_records(path: Path = RECORDS) -> list[dict[str, Any]]:
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [json.loads(line) for line in lines if line.strip()]
+
+
+def print_results(results: Sequence[Result], title: str = "") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title or None)
+    for column in COLUMNS:
+        table.add_column(column, justify="left" if column in ("what", "met?") else "right")
+    for result in results:
+        table.add_row(*result.cells())
+    Console().print(table)
