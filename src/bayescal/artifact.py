@@ -82,6 +82,7 @@ def write_artifact(path: str | Path, tensors: dict[str, Any], config: dict[str, 
 
 def read_artifact(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Tensors and config of a model folder, after checking that both are whole and unchanged."""
+    from safetensors import SafetensorError
     from safetensors.torch import load
 
     path = Path(path)
@@ -113,7 +114,10 @@ def read_artifact(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
         )
     if hashlib.sha256(blob).hexdigest() != expected["sha256"]:
         raise ArtifactError(f"{path / TENSORS} was changed after it was written: fit the model again")
-    return load(blob), config
+    try:
+        return load(blob), config
+    except SafetensorError as error:
+        raise ArtifactError(f"{path / TENSORS} does not hold tensors: {error}") from error
 
 
 def _finite(value: Any) -> Any:

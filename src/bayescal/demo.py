@@ -183,24 +183,22 @@ def table(scores: dict[str, dict[str, Score]], n_seeds: int):
     """The result as a rich table: percent, mean ± standard error over seeds."""
     from rich.table import Table
 
-    out = Table(title=f"ColoredDigits, {SHOTS} images per class: % (mean ± standard error over {n_seeds} seeds)")
-    out.add_column("method")
-    columns = ("accuracy", "Acc*", "coverage", "ECE")
-    for place in ("colours as in training", "colours reversed"):
-        for column in columns:
-            out.add_column(f"{place if column == 'accuracy' else ''}\n{column}", justify="right", no_wrap=True)
+    out = Table(
+        title=f"ColoredDigits, {SHOTS} images per class: %, mean ± standard error over {n_seeds} seeds",
+        caption="Acc*: accuracy of the answers that were not “unsure”; coverage: their share; ECE: calibration error",
+        title_justify="left",
+        caption_justify="left",
+    )
+    out.add_column("method", no_wrap=True)
+    out.add_column("colours", no_wrap=True)
+    for column in ("accuracy", "Acc*", "coverage", "ECE"):
+        out.add_column(column, justify="right", no_wrap=True)
     for name, by_place in scores.items():
-        cells = [
-            _percent(pair)
-            for place in ("seen", "unseen")
-            for pair in (
-                by_place[place].accuracy,
-                by_place[place].selective,
-                by_place[place].coverage,
-                by_place[place].ece,
-            )
-        ]
-        out.add_row(get_method(name).title, *cells)
+        for place, words in (("seen", "as in training"), ("unseen", "reversed")):
+            score = by_place[place]
+            numbers = (score.accuracy, score.selective, score.coverage, score.ece)
+            title = get_method(name).title if place == "seen" else ""
+            out.add_row(title, words, *map(_percent, numbers), end_section=place == "unseen")
     return out
 
 
@@ -217,18 +215,19 @@ def verdict(scores: dict[str, dict[str, Score]]) -> str:
     coop, ours = accuracy["coop"], accuracy["bayes-cal"]
     spread = 100 * np.hypot(scores["coop"]["unseen"].accuracy[1], scores["bayes-cal"]["unseen"].accuracy[1])
     start = (
-        f"CoOp reads the colour: {coop['seen']:.0f} % where colours are as in training, {coop['unseen']:.0f} % where they "
-        "are reversed, far below a coin flip (50 %)"
+        f"CoOp reads the colour: {coop['seen']:.0f} % where colours are as in training, {coop['unseen']:.0f} % where "
+        "they are reversed, far below a coin flip (50 %)"
     )
     gain = ours["unseen"] - coop["unseen"]
     if gain > spread:
         return (
-            f"{start}. Bayes-CAL falls from {ours['seen']:.0f} % only to {ours['unseen']:.0f} %: it has mostly let go of the "
-            "colour that would mislead it, though 32 images with a quarter of the labels wrong do not teach it the digits."
+            f"{start}. Bayes-CAL falls from {ours['seen']:.0f} % only to {ours['unseen']:.0f} %: it has mostly let go "
+            "of the colour that would mislead it, though 32 images with a quarter of the labels wrong do not teach it "
+            "the digits."
         )
     return (
-        f"{start}; Bayes-CAL, {ours['unseen']:.0f} % there ({gain:+.0f} ± {spread:.0f} points), did not clearly hold up "
-        "better in this run."
+        f"{start}; Bayes-CAL, {ours['unseen']:.0f} % there ({gain:+.0f} ± {spread:.0f} points), did not clearly hold "
+        "up better in this run."
     )
 
 

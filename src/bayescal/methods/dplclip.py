@@ -1,19 +1,20 @@
 """DPLCLIP: domain prompt learning. The context is read off a batch of images from one environment.
 
-    z_e = mean of f_I / ‖f_I‖ over the environment's images     [V]1 … [V]M = MLP(z_e)      prompt: [V]1 … [V]M name "."
-    L = CE of every image against the class prompts of its own environment
+    z_e = mean of f_I / ‖f_I‖ over the environment's images      [V]1 … [V]M = MLP(√D · z_e)
+    prompt = [V]1 … [V]M name "."      L = CE of every image against the class prompts of its own environment
 
-The MLP has `mlp_depth` linear layers of width 512 with ReLU and dropout between them. The weights start as torch's
-linear layers do, the output bias at what `context_init` says, so that training starts from a prompt the tower can read.
-(The authors' code averages the MLP's outputs where the paper and this file average its inputs, and scores an image
+The MLP has `mlp_depth` linear layers of width 512 with ReLU and dropout between them; √D gives its inputs about unit
+variance with any backbone. The layers start as torch's linear layers do, except that the output weights start at zero
+and the output bias at what `context_init` says: training starts from a prompt that the tower can read.
+(The authors' code averages the MLP's outputs over the images where this file averages its inputs, and scores an image
 against the prompts of the other environments too, as if they were further classes.)
 
 Prediction depends on which images are given together. Each place (`groups`) is cut into batches of at most
 `predict_batch` images, and a batch's own mean is its z. Images often come sorted by class, and the mean of one class
 is no picture of an environment: so the images of a place are first put into a fixed pseudo-random order, a function of
 nothing but their number, and dealt out evenly. The same images in the same order give the same answer. An image given
-alone is its own environment, z = its own feature: the prompt is then conditioned on one image, as in CoCoOp, from a
-mean that training never saw so noisy. Expect it to be less accurate, and compare methods at one `predict_batch` only.
+alone is its own environment, z = its own feature: the prompt is then conditioned on one image, as in CoCoOp, and on a
+noisier z than any in training. Its answer need not be the one it gets in company, so compare at one `predict_batch`.
 
 Cost: a step is one prompt tree per training environment (CoOp: one); prediction one tree per batch of images.
 """
@@ -70,11 +71,13 @@ class DPLCLIP(Method):
         for i, (n_in, n_out) in enumerate(pairwise(sizes)):
             params[f"mlp.{i}.weight"] = linear_init(seeds, f"mlp/{i}/weight", n_in, (n_in, n_out), bias.dtype)
             params[f"mlp.{i}.bias"] = linear_init(seeds, f"mlp/{i}/bias", n_in, (n_out,), bias.dtype)
-        return {**params, f"mlp.{depth - 1}.bias": bias}
+        last = f"mlp.{depth - 1}"
+        return {**params, f"{last}.weight": torch.zeros_like(params[f"{last}.weight"]), f"{last}.bias": bias}
 
     def contexts(self, params: Params, z: Tensor, step: int | None = None) -> Tensor:
         """Context vectors of environment features (R or 1, G, D) → (R, G, M, W); with a step, under its dropout."""
         depth = self.runs["mlp_depth"]
+        z = z * self.task.dim**0.5
         for i in range(depth):
             z = z @ params[f"mlp.{i}.weight"] + params[f"mlp.{i}.bias"][:, None]
             if i < depth - 1:

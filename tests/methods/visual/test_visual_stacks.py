@@ -5,6 +5,7 @@ import torch
 from visual_setup import METHODS
 
 import tiny
+from bayescal.errors import MethodError
 from bayescal.methods import get_method
 from bayescal.methods.base import predict
 from bayescal.space import default_config, draw_config
@@ -55,3 +56,12 @@ def test_one_training_environment_is_enough(name):
     (result,) = train_runs(name, tiny.tiny_problem(), [tiny.tiny_run(config, 1, (0,))])
     assert result.stopped is None
     assert all(value.isfinite().all() for value in result.params.values())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_other_classes_are_refused(name):
+    problem = tiny.tiny_problem()
+    config = default_config(get_method(name).space, tiny.Defaults, epochs=1)
+    (result,) = train_runs(name, problem, [tiny.tiny_run(config, 1)])
+    with pytest.raises(MethodError, match="knows the 3 classes it was trained with, not 2"):
+        predict(result.bind(problem, classes=("photo", "sketch")), result.params, problem.features)

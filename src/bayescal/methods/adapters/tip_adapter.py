@@ -25,6 +25,7 @@ from bayescal.optim import AdamW, Optimizer
 from bayescal.space import Space, number, setting
 
 SMALLEST = 0.1  # first value of both searches; 0 would switch the cache off
+SEARCH_MEMORY = 1 << 24  # likenesses that the search looks at in one go
 
 TIP: Space = {
     "tip_alpha": number(1.0),
@@ -63,6 +64,9 @@ class TipAdapter(Method):
         raise MethodError("Tip-Adapter has nothing to train; tip-adapter-f trains the keys")
 
     def prepare(self, params: Params, draws: int) -> Params:
+        known = params["values"].shape[-1]
+        if known != self.task.n_classes:
+            raise MethodError(f"{self.title} knows the {known} classes it was trained with, not {self.task.n_classes}")
         return params
 
     def logits(self, prepared: Params, features: Tensor, groups: Tensor | None = None) -> Tensor:
@@ -78,7 +82,19 @@ class TipAdapter(Method):
     @torch.no_grad()
     def finish(self, params: Params, val: Samples) -> Params:
         zero_shot, affinity = self.parts(params, val.features)
-        alpha, beta = search(zero_shot, affinity, params, val, self.grid("alpha"), self.grid("beta"))
+        rows = max(1, SEARCH_MEMORY // max(1, affinity[0].numel()))
+        chosen = [
+            search(
+                zero_shot[at : at + rows],
+                affinity[at : at + rows],
+                {name: value[at : at + rows] for name, value in params.items()},
+                val.labels[at : at + rows],
+                val.mask[at : at + rows],
+                (self.grid("alpha"), self.grid("beta")),
+            )
+            for at in range(0, len(self.runs), rows)
+        ]
+        alpha, beta = (torch.cat(parts) for parts in zip(*chosen, strict=True))
         return {**params, "alpha": alpha, "beta": beta}
 
     def grid(self, name: str) -> list[float]:
@@ -119,19 +135,27 @@ def cache_logits(affinity: Tensor, values: Tensor, beta: Tensor) -> Tensor:
 
 
 def search(
-    zero_shot: Tensor, affinity: Tensor, params: Params, val: Samples, alphas: list[float], betas: list[float]
+    zero_shot: Tensor,
+    affinity: Tensor,
+    params: Params,
+    labels: Tensor,
+    mask: Tensor,
+    grid: tuple[list[float], list[float]],
 ) -> tuple[Tensor, Tensor]:
-    """α and β (R,) with the most validation images right; rows may have different numbers of images."""
+    """α and β (R,) with the most validation images right; rows may have different numbers of images.
+
+    zero_shot (R, N, C), affinity (R, N, n), labels and mask (R, N); grid: the α and the β that are tried.
+    """
     values, alpha, beta = params["values"], params["alpha"], params["beta"]
 
     def right(alpha: Tensor, cache: Tensor) -> Tensor:
         """Images that are right: alpha (A, R), cache (R, N, C) → (A, R)."""
         guess = (zero_shot + alpha[..., None, None] * cache).argmax(-1)
-        return ((guess == val.labels) & val.mask).sum(-1)
+        return ((guess == labels) & mask).sum(-1)
 
     best = right(alpha[None], cache_logits(affinity, values, beta))[0]
-    tried = torch.tensor(alphas, device=alpha.device)[:, None].expand(-1, len(alpha))  # (A, R)
-    for value in betas:
+    tried = torch.tensor(grid[0], device=alpha.device)[:, None].expand(-1, len(alpha))  # (A, R)
+    for value in grid[1]:
         sharpness = torch.full_like(beta, value)
         hits = right(tried, cache_logits(affinity, values, sharpness))
         top = hits.max(0).values

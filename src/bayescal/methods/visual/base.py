@@ -5,6 +5,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from bayescal import objectives
+from bayescal.errors import MethodError
 from bayescal.methods.base import Batch, Method, Params, Runs, Samples, Schedule, Task
 from bayescal.methods.visual.environments import environment_means
 from bayescal.methods.visual.network import MLP, Network
@@ -55,4 +56,11 @@ class VisualMethod(Method):
         return params
 
     def logits(self, prepared: Params, features: Tensor, groups: Tensor | None = None) -> Tensor:
-        return self.network.classify(prepared, self.network.features(prepared, features))[:, None]
+        return self.known_classes(self.network.classify(prepared, self.network.features(prepared, features)))[:, None]
+
+    def known_classes(self, logits: Tensor) -> Tensor:
+        """The logits, unless they are about other classes than the task's: a visual head cannot read new names."""
+        if logits.shape[-1] != self.task.n_classes:
+            known, asked = logits.shape[-1], self.task.n_classes
+            raise MethodError(f"{self.title} knows the {known} classes it was trained with, not {asked}")
+        return logits

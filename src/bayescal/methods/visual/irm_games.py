@@ -70,4 +70,4 @@ class IRMGames(VisualMethod):
         return dict(zip(leaves, grads, strict=True)), {name: value.detach() for name, value in terms.items()}
 
     def logits(self, prepared: Params, features: Tensor, groups: Tensor | None = None) -> Tensor:
-        return self.ensemble(prepared, features)[:, None]
+        return self.known_classes(self.ensemble(prepared, features))[:, None]

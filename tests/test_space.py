@@ -1,0 +1,127 @@
+"""Hyper-parameters: draws are seeded by name, stay in their range, and unknown ones are refused."""
+
+import math
+import random
+
+import pytest
+from scipy import stats
+
+import tiny
+from bayescal.errors import MethodError
+from bayescal.methods import get_method, method_names
+from bayescal.space import (
+    check_options,
+    choice,
+    default_config,
+    draw_config,
+    log10_uniform,
+    number,
+    setting,
+    settings_of,
+    uniform,
+)
+
+SPACE = {
+    "rate": number(lambda b: b.learning_rate, log10_uniform(-4, -1)),
+    "share": number(0.5, uniform(0.2, 0.8)),
+    "kind": setting("a", choice("a", "b", "c")),
+    "epochs": setting(lambda b: b.epochs),
+}
+TRIALS = range(2000)
+
+
+def drawn(name: str, space=SPACE, **given) -> list:
+    return [draw_config(space, tiny.Defaults, trial, **given)[name] for trial in TRIALS]
+
+
+def test_a_draw_depends_on_its_name_and_trial_alone():
+    more = {"aardvark": number(1.0, uniform(0, 1)), **SPACE, "zebra": setting(True, choice(True, False))}
+    fewer = {"share": SPACE["share"]}
+    for trial in range(20):
+        config = draw_config(SPACE, tiny.Defaults, trial)
+        larger = draw_config(more, tiny.Defaults, trial)
+        assert {name: larger[name] for name in config} == config
+        assert draw_config(fewer, tiny.Defaults, trial)["share"] == config["share"]
+        assert draw_config(SPACE, tiny.Defaults, trial) == config  # and does not change from call to call
+    twins = {"one": number(0.0, uniform(0, 1)), "two": number(0.0, uniform(0, 1))}
+    pairs = [draw_config(twins, tiny.Defaults, trial) for trial in TRIALS]
+    correlation = stats.pearsonr([p["one"] for p in pairs], [p["two"] for p in pairs]).statistic
+    assert abs(correlation) < 0.1  # other names, other numbers
+
+
+def test_drawing_leaves_the_global_generator_alone():
+    random.seed(7)
+    expected = random.random()
+    random.seed(7)
+    draw_config(SPACE, tiny.Defaults, 1)
+    assert random.random() == expected
+
+
+def test_trials_differ():
+    assert len(set(drawn("rate"))) == len(TRIALS)
+
+
+def test_log10_uniform_is_uniform_in_the_exponent():
+    rates = drawn("rate")
+    assert 1e-4 <= min(rates) < 1.1e-4
+    assert 0.9e-1 < max(rates) <= 1e-1
+    assert stats.kstest([math.log10(rate) for rate in rates], "uniform", args=(-4, 3)).pvalue > 0.01
+    assert stats.kstest(rates, "uniform", args=(1e-4, 0.1 - 1e-4)).pvalue < 1e-6  # and not in the number itself
+
+
+def test_uniform_is_uniform():
+    shares = drawn("share")
+    assert 0.2 <= min(shares) < max(shares) <= 0.8
+    assert stats.kstest(shares, "uniform", args=(0.2, 0.6)).pvalue > 0.01
+
+
+def test_choices_are_equally_likely():
+    kinds = drawn("kind")
+    assert stats.chisquare([kinds.count(kind) for kind in ("a", "b", "c")]).pvalue > 0.01
+
+
+def test_what_has_no_draw_or_is_given_is_not_searched():
+    assert set(drawn("epochs")) == {tiny.Defaults.epochs}
+    assert set(drawn("rate", rate=0.3)) == {0.3}
+    assert drawn("share", rate=0.3) == drawn("share")
+
+
+def test_defaults_come_from_the_backbone_and_the_user_has_the_last_word():
+    config = default_config(SPACE, tiny.Defaults, share=0.9)
+    assert config == {"rate": tiny.Defaults.learning_rate, "share": 0.9, "kind": "a", "epochs": tiny.Defaults.epochs}
+
+
+def test_settings_are_what_decides_the_stack():
+    assert settings_of(SPACE, default_config(SPACE, tiny.Defaults)) == {"kind": "a", "epochs": tiny.Defaults.epochs}
+
+
+def test_unknown_options_are_refused_by_name():
+    with pytest.raises(
+        MethodError, match=r"^this method has no option 'shaer'; did you mean 'share'\? It has: epochs, "
+    ):
+        check_options(SPACE, {"rate": 1.0, "shaer": 0.5})
+    with pytest.raises(MethodError, match=r"^method 'x' has no option 'qqq'\. It has: epochs, kind, rate, share$"):
+        check_options(SPACE, {"qqq": 1}, who="method 'x'")
+    for make in (default_config, lambda *given, **more: draw_config(*given, 3, **more)):
+        with pytest.raises(MethodError, match="did you mean 'epochs'"):
+            make(SPACE, tiny.Defaults, epoch=3)
+    check_options(SPACE, {})
+
+
+@pytest.mark.parametrize("name", ["cal", "bayes-cal"])
+def test_the_weights_of_the_objective_are_searched_in_the_stated_ranges(name):
+    space = get_method(name).space
+    for weight, low in (("lambda_env", 1e-3), ("lambda_irm", 1e-2), ("lambda_orth", 1e-3)):
+        values = drawn(weight, space)
+        assert low <= min(values) < 1.2 * low
+        assert 0.8 < max(values) <= 1
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_every_method_can_be_configured(name):
+    space = get_method(name).space
+    config = default_config(space, tiny.Defaults)
+    assert set(config) == set(space)
+    assert all(isinstance(config[key], int | float) for key, param in space.items() if param.is_number)
+    for trial in range(5):
+        assert set(draw_config(space, tiny.Defaults, trial)) == set(space)
