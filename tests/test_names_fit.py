@@ -61,10 +61,9 @@ def test_a_name_beyond_the_trained_positions_is_warned_about(mini):
 def test_names_that_look_alike_to_the_tower_are_refused(mini):
     """Tokens that training never saw share one embedding: 鳥 and 魚 are the same three unknown tokens."""
     with (
-        warnings.catch_warnings(),
+        pytest.warns(BayescalWarning),
         pytest.raises(DataError, match="'mini' cannot tell the names '鳥' and '魚' apart"),
     ):
-        warnings.simplefilter("ignore", BayescalWarning)
         check_prompts(mini, ["dog", "鳥", "魚"])
     # it is true of the tower, not only of the check
     bird, fish, dog = mini.encode_texts(["鳥", "魚", "dog"])

@@ -5,6 +5,7 @@ one form separate stacks.
 """
 
 import difflib
+import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -57,6 +58,8 @@ def choice(*options: Any) -> Draw:
 def default_config(space: Space, defaults: "TrainingDefaults", **given: Any) -> Config:
     """The method's defaults on this backbone, with the user's own values put in their place."""
     check_options(space, given)
+    for name, value in given.items():
+        check_value(space[name], value, defaults, f"option {name!r}")
     return {name: param.default_for(defaults) for name, param in space.items()} | given
 
 
@@ -68,6 +71,23 @@ def draw_config(space: Space, defaults: "TrainingDefaults", trial: int, **given:
         if param.draw is not None and name not in given
     }
     return default_config(space, defaults, **(drawn | given))
+
+
+def check_value(param: Param, value: Any, defaults: "TrainingDefaults", where: str) -> None:
+    """Refuse a value of another kind than the parameter's default has."""
+    default = param.default_for(defaults)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if param.is_number:
+        if not (whole or isinstance(value, float)) or math.isnan(value):
+            raise MethodError(f"{where}: expected a number, found {value!r}")
+    elif isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise MethodError(f"{where}: expected true or false, found {value!r}")
+    elif isinstance(default, int):
+        if not whole:
+            raise MethodError(f"{where}: expected a whole number, found {value!r}")
+    elif isinstance(default, str) and not isinstance(value, str):
+        raise MethodError(f"{where}: expected text, found {value!r}")
 
 
 def settings_of(space: Space, config: Config) -> Config:

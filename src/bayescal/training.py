@@ -4,6 +4,7 @@ import json
 import math
 import os
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bayescal import rng
-from bayescal.errors import MethodError
+from bayescal.errors import BayescalWarning, MethodError
 from bayescal.methods.base import Batch, Method, Samples
 from bayescal.optim import Params, per_row
 
@@ -240,6 +241,7 @@ class _State:
         return Trained(self.params, self.best_params, self.best_epoch, curves, stopped, seconds)
 
     def save(self, path: Path, identity: str) -> None:
+        from safetensors import SafetensorError
         from safetensors.torch import save_file
 
         groups = {"params": self.params, "optimizer": self.optimizer, "best": self.best_params}
@@ -251,10 +253,15 @@ class _State:
             "stopped_at": self.stopped_at,
         }
         flat = {f"{group}/{n}": t.detach().cpu().contiguous() for group, ts in groups.items() for n, t in ts.items()}
-        path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        save_file(flat, temporary, metadata={"epoch": json.dumps(self.epoch), "identity": identity})
-        os.replace(temporary, path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            save_file(flat, temporary, metadata={"epoch": json.dumps(self.epoch), "identity": identity})
+            os.replace(temporary, path)
+        except (OSError, SafetensorError) as error:
+            # Training itself is fine: go on without the possibility to continue it.
+            temporary.unlink(missing_ok=True)
+            warnings.warn(f"could not write a checkpoint to {path}: {error}", BayescalWarning, stacklevel=2)
 
     def load(self, path: Path, identity: str) -> None:
         """Continue from a checkpoint of the same training; anything else is left alone and training starts anew."""

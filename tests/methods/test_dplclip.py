@@ -144,7 +144,7 @@ def test_training_starts_from_the_words():
     method, problem = bound("dplclip", context_init="a photo of a")
     params = method.init(None)
     words = method.task.text.embed(torch.tensor(tiny.tokenize("a photo of a")))
-    assert torch.allclose(params["mlp.2.bias"].view(4, -1), words)
+    assert torch.allclose(params["mlp.1.bias"].view(4, -1), words)
     assert torch.allclose(method.contexts(params, problem.features[None, :2])[0], words.expand(2, -1, -1))
 
 

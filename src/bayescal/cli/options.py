@@ -1,7 +1,6 @@
 """Options that several commands share, and reading the values people type."""
 
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -56,23 +55,15 @@ def parse_settings(method_name: str, pairs: Sequence[str]) -> dict[str, Any]:
 def _value(param: Any, text: str, where: str) -> Any:
     """JSON where it is JSON, else the text itself; of the kind that the parameter's default has."""
     from bayescal.backbones.defaults import CLIP  # backbones differ in values, not in kinds
+    from bayescal.space import check_value
 
     try:
         value = json.loads(text)
     except ValueError:
         value = text
-    default = param.default_for(CLIP)
-    if param.is_number:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise MethodError(f"{where}: expected a number")
-    elif isinstance(default, bool):
-        if not isinstance(value, bool):
-            raise MethodError(f"{where}: expected true or false")
-    elif isinstance(default, int):
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise MethodError(f"{where}: expected a whole number")
-    elif isinstance(default, str) and not isinstance(value, str):
-        return text  # words that happen to read like JSON: "1", "true", "null"
+    if isinstance(param.default_for(CLIP), str) and not isinstance(value, str):
+        value = text  # words that happen to read like JSON: "1", "true", "null"
+    check_value(param, value, CLIP, where)
     return value
 
 
