@@ -5,9 +5,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
-import tiny
 import torch
 
+import tiny
 from bayescal import methods
 from bayescal.methods import method_names
 from bayescal.space import default_config
