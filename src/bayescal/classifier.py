@@ -282,15 +282,16 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             )
             return None
         predictor, features, labels = self.predictor_, problem.features[val], problem.labels[val]
+        places = problem.environments[val]
         if self.calibrate:
-            self._fit_temperature(features, labels)
-        probs = predictor.posterior(features)[0][None]
+            self._fit_temperature(features, labels, places)
+        probs = predictor.posterior(features, places)[0][None]
         # A hair lower: in another batch the same image may come out 1e-7 less sure, and it is to stay accepted.
         predictor.threshold = float(metrics.unsure_threshold(probs, labels, KEEP)) - 1e-6
         return float(metrics.accuracy(probs, labels))
 
-    def _fit_temperature(self, features: Tensor, labels: Tensor) -> None:
-        probs = self.predictor_.posterior(features)[0]
+    def _fit_temperature(self, features: Tensor, labels: Tensor, places: Tensor) -> None:
+        probs = self.predictor_.posterior(features, places)[0]
         if bool((probs.argmax(1) == labels).all()):
             # The likelihood then only grows with confidence: its best temperature is zero, which is no calibration.
             warnings.warn(

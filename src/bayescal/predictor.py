@@ -67,9 +67,9 @@ class Predictor:
         task = Task(backbone.text, backbone.tokenize, backbone.logit_scale, words, (self.trained_environments,))
         return cls(task, Runs.stack(cls.space, [self.config] * len(self.seeds), self.seeds, backbone.device))
 
-    def posterior(self, features: Tensor) -> tuple[Tensor, Tensor]:
+    def posterior(self, features: Tensor, groups: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Predictive mean (N, C) and mutual information (N,), over posterior draws and ensemble members."""
-        predictive = predict(self.bound, self.params, features.to(self.backbone.device), self.draws)
+        predictive = predict(self.bound, self.params, features.to(self.backbone.device), self.draws, groups)
         probs = predictive.probs.mean(0)
         # Before the temperature, which changes the mean and not the draws: their entropies would not compare.
         information = metrics.mutual_information(probs, predictive.expected_entropy.mean(0))
@@ -77,10 +77,14 @@ class Predictor:
             probs = (probs.clamp(min=1e-12).log() / self.temperature).softmax(-1)
         return probs, information
 
-    def details(self, features: Tensor) -> Details:
-        """Everything that can be said about images, from their features (N, D)."""
+    def details(self, features: Tensor, groups: Tensor | None = None) -> Details:
+        """Everything that can be said about images, from their features (N, D).
+
+        `groups` (N,) numbers the place each image comes from, if known; only methods that read the place off a batch
+        of images (DPLCLIP) use it.
+        """
         features = features.to(self.backbone.device)
-        probs, information = self.posterior(features)
+        probs, information = self.posterior(features, groups)
         sure, answer = probs.max(1)
         nearest = (F.normalize(features, dim=-1) @ self.prototypes.T).argmax(1)
         return Details(

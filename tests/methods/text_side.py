@@ -50,6 +50,7 @@ def check_stack_equals_single_runs(name: str, numbers: list[dict], **options) ->
         assert row.params.keys() == alone.params.keys()
         for key, value in alone.params.items():
             assert torch.allclose(row.params[key], value, rtol=0, atol=1e-10), key
+        assert row.curves["val"] == alone.curves["val"]  # what is judged together is a row's own set
         assert row.curves["ce"] == pytest.approx(alone.curves["ce"], abs=1e-10)
 
 

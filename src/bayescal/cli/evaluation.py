@@ -59,8 +59,8 @@ def measure(
         if not len(kept):
             raise DataError(message)
         _warn(message)
-    probs = predictor.posterior(encoded.features[kept])[0].cpu()
     labels, environments = labels[kept], torch.from_numpy(manifest.environment_ids[kept])
+    probs = predictor.posterior(encoded.features[kept], environments)[0].cpu()
     groups = _environments(predictor, manifest, probs, labels, environments)
     if about["split"] in ("all", "train") and any(group["seen"] for group in groups):
         _warn(

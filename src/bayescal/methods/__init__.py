@@ -38,6 +38,8 @@ REGISTRY = {
     "irm-games": "visual.irm_games.IRMGames",
     "stable": "visual.stable.StableLearning",
 }
+# These learn from pixels, so they exist end to end alone (bayescal.end_to_end).
+PIXEL_METHODS = {"jigsaw": "visual.jigsaw.Jigsaw"}
 
 
 def method_names() -> list[str]:
@@ -46,6 +48,11 @@ def method_names() -> list[str]:
 
 def get_method(name: str) -> "type[Method]":
     """The method class of this name; an unknown name is answered with the nearest one."""
+    if name in PIXEL_METHODS:
+        raise MethodError(
+            f"method {name!r} needs the images themselves, not their features: train it end to end, "
+            f"bayescal fit DATA --method {name} --end-to-end --vision resnet50"
+        )
     if name not in REGISTRY:
         near = difflib.get_close_matches(name.lower().replace("_", "-"), REGISTRY, n=1, cutoff=0.4)
         hint = f" Did you mean {near[0]!r}?" if near else ""

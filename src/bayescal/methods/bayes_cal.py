@@ -7,6 +7,7 @@ a step. The prior is a Gaussian around the initial value of φ; β = 1 is the ex
 the mean of the softmax over posterior draws: text features are computed once per draw and serve every image.
 """
 
+from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bayescal import objectives, rng
-from bayescal.methods.base import Batch, Params, Runs, Samples, Task, Terms
+from bayescal.methods.base import Batch, Params, Samples, Terms
 from bayescal.methods.cal import CAL
 from bayescal.optim import per_row
 from bayescal.space import Space, number, setting
@@ -33,10 +34,13 @@ class BayesCAL(CAL):
         "train_samples": setting(1),
     }
 
-    def __init__(self, task: Task, runs: Runs):
-        super().__init__(task, runs)
-        # "The prior mean is the initial value of φ": a function of the seed, so it needs no storage.
-        self.prior_mean = {branch: network.mean(network.init()).detach() for branch, network in self.branches.items()}
+    @cached_property
+    def prior_mean(self) -> dict[str, Tensor]:
+        """ "The prior mean is the initial value of φ": a function of the seed, so it needs no storage.
+
+        Made when training asks for it: prediction must not need what the prior is made of.
+        """
+        return {branch: network.mean(network.init()).detach() for branch, network in self.branches.items()}
 
     def init(self, train: Samples) -> Params:
         params = super().init(train)

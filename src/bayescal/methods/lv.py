@@ -14,7 +14,6 @@ selection of those that were, can. Cost: K dot products per image, no tower (wit
 
 import hashlib
 from collections.abc import Sequence
-from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -95,13 +94,6 @@ class VectorNetwork(NamedNetwork):
 
 class NamedBayesCAL(BayesCAL):
     """Bayes-CAL whose Gaussian is over one vector per name, so that its scales belong to names too."""
-
-    def __init__(self, task: Task, runs: Runs):
-        CAL.__init__(self, task, runs)  # not BayesCAL's: prediction must not need what the prior is made of
-
-    @cached_property
-    def prior_mean(self) -> dict[str, Tensor]:
-        return {branch: network.mean(network.init()).detach() for branch, network in self.branches.items()}
 
     def sample(self, params: Params, branch: str, stream: str, step: int, draws: int) -> Tensor:
         network, own = self.branches[branch], self.branch(params, branch)

@@ -32,6 +32,7 @@ class VisualMethod(Method):
     def __init__(self, task: Task, runs: Runs, network: Network | None = None):
         super().__init__(task, runs)
         self.network: Network = MLP(task.dim, task.n_classes) if network is None else network
+        self.frozen = (*self.frozen, *self.network.frozen)
 
     def init(self, train: Samples) -> Params:
         return self.network.init(self.runs.seeds)

@@ -60,7 +60,7 @@ class IRMGames(VisualMethod):
         """The parameters of the player whose turn it is."""
         player = self.turn(step)
         if player is None:
-            return {n: v for n, v in params.items() if n not in self.players.own(params)}
+            return {n: v for n, v in self.learned(params).items() if n not in self.players.own(params)}
         return {name: params[name] for name in self.players.names(player)}
 
     def gradients(self, params: Params, batch: Batch) -> tuple[Params, Terms]:

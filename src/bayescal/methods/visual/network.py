@@ -25,6 +25,7 @@ class Network(Protocol):
     n_features: int
     n_classes: int
     head: tuple[str, ...]  # names of the parameters that `classify` reads and `features` does not
+    frozen: tuple[str, ...]  # names of the parameters that no gradient touches (running statistics)
 
     def init(self, seeds: Tensor) -> Params:
         """Initial parameters (R, …) from the runs' seeds (R,)."""
@@ -34,8 +35,12 @@ class Network(Protocol):
         """What the image model says of an image, (R, N, D): frozen features, or those of a model being trained."""
         ...
 
+    def hidden(self, params: Params, representation: Tensor) -> Tensor:
+        """From the representation to what the head reads: (R, N, D) → (R, N, F)."""
+        ...
+
     def features(self, params: Params, x: Tensor) -> Tensor:
-        """Inputs, the same for all rows (N, …) or one set per row (R, N, …) → (R, N, F)."""
+        """`hidden` of `representation`; inputs are the same for all rows (N, …) or one set per row (R, N, …)."""
         ...
 
     def classify(self, params: Params, h: Tensor) -> Tensor:
@@ -55,6 +60,7 @@ class MLP:
     dim: int
     n_classes: int
     head: tuple[str, ...] = ("head.weight", "head.bias")
+    frozen: tuple[str, ...] = ()
 
     @property
     def n_features(self) -> int:
@@ -71,11 +77,14 @@ class MLP:
     def representation(self, params: Params, x: Tensor) -> Tensor:
         return F.normalize(x, dim=-1) * math.sqrt(self.dim)
 
-    def features(self, params: Params, x: Tensor) -> Tensor:
-        h = self.representation(params, x)
+    def hidden(self, params: Params, representation: Tensor) -> Tensor:
+        h = representation
         for i in range(1, len(WIDTHS) + 1):
             h = linear(params, f"hidden{i}", h).relu()
         return h
+
+    def features(self, params: Params, x: Tensor) -> Tensor:
+        return self.hidden(params, self.representation(params, x))
 
     def classify(self, params: Params, h: Tensor) -> Tensor:
         return linear(params, "head", h)

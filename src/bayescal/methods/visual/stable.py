@@ -20,7 +20,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from bayescal import rng
+from bayescal import objectives, rng
 from bayescal.methods.base import Batch, Params, Terms
 from bayescal.methods.visual.base import VISUAL, VisualMethod
 from bayescal.methods.visual.environments import uniform
@@ -46,8 +46,11 @@ class StableLearning(VisualMethod):
     }
 
     def loss(self, params: Params, batch: Batch) -> Terms:
-        losses = self.losses(params, batch)
-        functions = self.functions(self.network.representation(params, batch.features).detach(), batch.step)
+        # One pass: the representation of an image model being trained is the costly part.
+        representation = self.network.representation(params, batch.features)
+        logits = self.network.classify(params, self.network.hidden(params, representation))
+        losses = objectives.sample_cross_entropy(logits, batch.labels)
+        functions = self.functions(representation.detach(), batch.step)
         weights = self.weights(functions)
         terms = {"ce": losses.mean(1), "dependence": dependence(functions, weights)}
         return {**terms, "total": (weights * losses).sum(1)}
