@@ -21,6 +21,8 @@ from bayescal.methods.base import Method, Runs, Task, predict
 from bayescal.optim import Params
 from bayescal.stacks import Problem
 
+END_TO_END = "end-to-end"  # the "kind" of models that hold their own image model (bayescal.end_to_end)
+
 
 @dataclass(frozen=True)
 class Details:
@@ -99,9 +101,14 @@ class Predictor:
 
     def save(self, path: str | Path, overwrite: bool = False) -> None:
         """Write the folder that `load` reads: model.safetensors and config.json."""
+        write_artifact(path, self._tensors(), self._config(), overwrite)
+
+    def _tensors(self) -> dict[str, Tensor]:
         tensors = {f"params/{name}": value for name, value in self.params.items()}
-        tensors["environment_prototypes"] = self.prototypes
-        config = {
+        return tensors | {"environment_prototypes": self.prototypes}
+
+    def _config(self) -> dict[str, Any]:
+        return {
             "method": self.method,
             "config": self.config,
             "seeds": self.seeds,
@@ -116,12 +123,15 @@ class Predictor:
             "training": self.record,
             "versions": {"bayescal": __version__, "torch": torch.__version__, "python": platform.python_version()},
         }
-        write_artifact(path, tensors, config, overwrite)
 
     @classmethod
     def load(cls, path: str | Path, backbone: str | None = None, device: str = "cpu") -> "Predictor":
         """Read a saved model; `backbone` says where the weights are now, if they have moved."""
         tensors, config = read_artifact(path)
+        if config.get("kind") == END_TO_END:
+            from bayescal.end_to_end.predictor import EndToEndPredictor
+
+            return EndToEndPredictor.restore(tensors, config, path, backbone, device)
         made_with = config["backbone"]
         loaded = load_backbone(backbone or made_with["name"], device)
         if loaded.fingerprint != made_with["fingerprint"]:
@@ -129,22 +139,26 @@ class Predictor:
                 f"{path} was made with backbone {made_with['name']!r} (fingerprint {made_with['fingerprint']}), but "
                 f"{loaded.name!r} has fingerprint {loaded.fingerprint}: pass the backbone it was made with"
             )
-        return cls(
-            backbone=loaded,
-            method=config["method"],
-            config=config["config"],
-            seeds=config["seeds"],
-            params={n.removeprefix("params/"): v for n, v in tensors.items() if n.startswith("params/")},
-            classes=config["classes"],
-            class_words=tuple(config["class_words"]),
-            environments=config["environments"],
-            trained_environments=tuple(config["trained_environments"]),
-            prototypes=tensors["environment_prototypes"],
-            draws=config["draws"],
-            threshold=math.inf if config["threshold"] is None else config["threshold"],
-            temperature=config["temperature"],
-            record=config["training"],
-        )
+        return cls(backbone=loaded, **cls._fields(tensors, config))
+
+    @staticmethod
+    def _fields(tensors: dict[str, Tensor], config: dict[str, Any]) -> dict[str, Any]:
+        """Everything but the backbone, as the constructor takes it."""
+        return {
+            "method": config["method"],
+            "config": config["config"],
+            "seeds": config["seeds"],
+            "params": {n.removeprefix("params/"): v for n, v in tensors.items() if n.startswith("params/")},
+            "classes": config["classes"],
+            "class_words": tuple(config["class_words"]),
+            "environments": config["environments"],
+            "trained_environments": tuple(config["trained_environments"]),
+            "prototypes": tensors["environment_prototypes"],
+            "draws": config["draws"],
+            "threshold": math.inf if config["threshold"] is None else config["threshold"],
+            "temperature": config["temperature"],
+            "record": config["training"],
+        }
 
 
 def environment_prototypes(problem: Problem, rows: Tensor) -> Tensor:

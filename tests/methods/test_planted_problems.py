@@ -47,16 +47,8 @@ def planted(parts: list[tuple[Tensor, Tensor]], n_train: int, names: dict[str, i
     features, labels = torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
     environments = torch.arange(len(parts)).repeat_interleave(torch.tensor([len(y) for _, y in parts]))
     torch.manual_seed(0)
-    tower = TextTower(
-        vocab_size=40,
-        context_length=8,
-        width=16,
-        heads=2,
-        layers=1,
-        dim=features.shape[1],
-        start_token=38,
-        end_token=39,
-    )
+    ends = {"start_token": 38, "end_token": 39}
+    tower = TextTower(vocab_size=40, context_length=8, width=16, heads=2, layers=1, dim=features.shape[1], **ends)
     words = tuple(f"environment {i}" for i in range(len(parts)))
     problem = Problem(tower, lambda text: [len(text) % 38], scale, features, labels, environments, ("a", "b"), words)
     at = {name: (environments == e).nonzero()[:, 0] for name, e in names.items()}
@@ -118,25 +110,24 @@ def test_bayes_cal_does_not(flipped_colour, erm_on_flipped_colour):
 
 
 def accompanied(n: int, agree: float, g: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Two causes of the label through a wave that is slow to learn, and a plain cue selected to go along with them.
+    """A cause of the label through a wave that is slow to learn, and a plain cue selected to go along with it.
 
-    Given the causes, the cue says nothing about the label (a tenth of the labels is wrong whatever the cue says): the
+    Given the cause, the cue says nothing about the label (a tenth of the labels is wrong whatever the cue says): the
     selection bias that sample reweighting addresses, in contrast to `coloured`.
     """
-    causes = torch.randn(n, 2, generator=g)
-    truth = (torch.sin(2 * causes).sum(1) > 0).long()
+    cause = torch.randn(n, 1, generator=g)
+    truth = (torch.sin(2 * cause[:, 0]) > 0).long()
     cue = 2.0 * (2 * flip(truth, 1 - agree, g) - 1)[:, None] + 0.5 * torch.randn(n, 1, generator=g)
-    return torch.cat([causes, cue, torch.randn(n, 1, generator=g)], dim=1), flip(truth, 0.1, g)
+    return torch.cat([cause, cue, torch.randn(n, 1, generator=g)], dim=1), flip(truth, 0.1, g)
 
 
 def test_stable_learning_relies_less_on_what_merely_accompanies():
     g = torch.Generator().manual_seed(0)
     parts = [accompanied(n, a, g) for n, a in ((500, 0.9), (500, 0.9), (1000, 0.5), (1000, 0.1))]
     problem = planted(parts, 2, {"val": 2, "test": 3})
-    rates = [{"learning_rate": rate, "epochs": 60, "batch_size": 1000} for rate in (1e-3, 3e-3, 1e-2)]
+    rates = [{"learning_rate": rate, "epochs": 40, "batch_size": 1000} for rate in (1e-3, 3e-3, 1e-2)]
     erm = problem.best("erm", rates)["test"]
-    stable = problem.best("stable", rates)["test"]
-    assert stable > erm + 0.05
+    assert problem.best("stable", rates)["test"] > erm + 0.08
 
 
 def grouped(n: int, rare: bool, g: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -161,8 +152,7 @@ def test_groupdro_serves_the_rare_group():
     rates = [{"learning_rate": rate, **short} for rate in (1e-3, 3e-3)]
     erm = problem.best("erm", rates, worse)
     balanced = problem.best("groupdro", [{"groupdro_eta": 0.0, **rate} for rate in rates], worse)
-    options = [{"groupdro_eta": eta, **rate} for eta in (0.01, 0.1) for rate in rates]
-    dro = problem.best("groupdro", options, worse)
+    dro = problem.best("groupdro", [{"groupdro_eta": 0.1, **rate} for rate in rates], worse)
     worst = [min(means["test common"], means["test rare"]) for means in (erm, balanced, dro)]
     assert worst[2] > worst[0] + 0.1
     assert worst[2] > worst[1] + 0.02  # more than equal weights for the groups would do
@@ -180,10 +170,10 @@ def disagreeing(n: int, agree: float, g: torch.Generator) -> tuple[Tensor, Tenso
 def test_andmask_learns_what_the_environments_agree_on():
     """The cue pays in three training environments and costs in the fourth: on average it pays."""
     g = torch.Generator().manual_seed(0)
-    parts = [disagreeing(500, agree, g) for agree in (0.9, 0.9, 0.9, 0.1)]
+    parts = [disagreeing(300, agree, g) for agree in (0.9, 0.9, 0.9, 0.1)]
     parts += [disagreeing(1000, agree, g) for agree in (0.5, 0.1)]
     problem = planted(parts, 4, {"val": 4, "test": 5})
-    rates = [{"learning_rate": rate, "epochs": 40, "batch_size": 2000} for rate in (3e-4, 1e-3, 3e-3)]
+    rates = [{"learning_rate": rate, "epochs": 40, "batch_size": 1200} for rate in (3e-4, 1e-3, 3e-3)]
     erm = problem.best("erm", rates)["test"]
     andmask = problem.best("andmask", rates)["test"]  # τ = 1: all environments
     assert andmask > erm + 0.05

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 LARGEST_TABLE = (30, 8)  # classes × environments that are still pleasant to read
 
 _LEARN, _DATA, _RUN = "What to learn", "Images and names", "Running"
+_WHOLE = "Training an image model (a GPU and thousands of images)"
 
 
 def fit(
@@ -34,8 +35,14 @@ def fit(
         Path, typer.Option("--output", "-o", metavar="MODEL", help="The folder to write.", show_default=False)
     ],
     method: Annotated[
-        str, typer.Option(metavar="NAME", help="See `bayescal methods`.", rich_help_panel=_LEARN)
-    ] = "bayes-cal",
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="See `bayescal methods`. Default: bayes-cal; end to end: erm.",
+            show_default=False,
+            rich_help_panel=_LEARN,
+        ),
+    ] = None,
     backbone: Annotated[
         str,
         typer.Option(
@@ -110,6 +117,21 @@ def fit(
         Path | None,
         typer.Option(metavar="FILE.json", help="What to call an environment.", rich_help_panel=_DATA),
     ] = None,
+    end_to_end: Annotated[
+        bool, typer.Option("--end-to-end", help="Train a whole image model from pixels.", rich_help_panel=_WHOLE)
+    ] = False,
+    vision: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The timm model to train, such as resnet50.", rich_help_panel=_WHOLE),
+    ] = None,
+    vision_weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Its weights at the start; the word timm downloads those that timm publishes. Default: random.",
+            rich_help_panel=_WHOLE,
+        ),
+    ] = None,
     seed: Annotated[
         int, typer.Option(metavar="N", min=0, help="Fixes the split and every random number.", rich_help_panel=_RUN)
     ] = 1,
@@ -128,9 +150,32 @@ def fit(
     from bayescal.artifact import check_output
     from bayescal.cli.options import parse_settings, read_words
     from bayescal.cli.screen import out, shows_progress
+    from bayescal.errors import BayescalError
 
     check_output(output, force)
     output = Path(os.path.abspath(output))
+    if end_to_end:
+        from bayescal.cli.fit_end_to_end import fit_whole_model
+
+        foreign = {
+            "--backbone": backbone != "mini",
+            "--trials": trials > 1,
+            "--members": members > 1,
+            "--views": views is not None,
+            "--class-words": class_words,
+            "--environment-words": environment_words,
+        }
+        fit_whole_model(
+            data, output, method or "erm", settings or [], leave_out or [], [o for o, given in foreign.items() if given],
+            vision=vision, weights=vision_weights, shots=shots, val_shots=val_shots, calibrate=calibrate, seed=seed,
+            device=device, force=force, quiet=quiet,
+        )  # fmt: skip
+        return
+    if vision or vision_weights:
+        raise BayescalError(
+            "--vision and --vision-weights choose the model to train with --end-to-end: add that option"
+        )
+    method = method or "bayes-cal"
     words = read_words(class_words, "--class-words"), read_words(environment_words, "--environment-words")
     options = parse_settings(method, settings or [])
 

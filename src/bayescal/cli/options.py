@@ -3,11 +3,14 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bayescal.errors import BayescalError, DataError, MethodError
+
+if TYPE_CHECKING:
+    from bayescal.space import Space
 
 Cache = Annotated[
     Path | None,
@@ -36,12 +39,15 @@ def examples(*lines: str) -> str:
     return "\n".join(["[bold]Examples[/bold]", *(f"[cyan]{line}[/cyan]" for line in lines)])
 
 
-def parse_settings(method_name: str, pairs: Sequence[str]) -> dict[str, Any]:
-    """`--set name=value` as the method's options: known ones only, each of the kind it has to be."""
+def parse_settings(method_name: str, pairs: Sequence[str], space: "Space | None" = None) -> dict[str, Any]:
+    """`--set name=value` as the method's options: known ones only, each of the kind it has to be.
+
+    `space`: the options there are, where they are not the method's own.
+    """
     from bayescal.methods import get_method
     from bayescal.space import check_options
 
-    space = get_method(method_name).space
+    space = get_method(method_name).space if space is None else space
     given: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = (part.strip() for part in pair.partition("="))

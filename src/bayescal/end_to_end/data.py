@@ -73,7 +73,9 @@ class TrainImages(Dataset):
                 row, image = self._readable(e, place, problems)
                 random = np.random.default_rng((self.seed, 1, e, place))
                 side, filter_name = self.how.size, self.how.interpolation
-                pixels = augmented(image, side, filter_name, random) if self.augment else plain(image, side, filter_name)
+                pixels = (
+                    augmented(image, side, filter_name, random) if self.augment else plain(image, side, filter_name)
+                )
                 images.append(np.asarray(pixels))
                 rows.append(row)
         return Loaded(torch.from_numpy(np.stack(images)), torch.tensor(rows), problems)

@@ -96,8 +96,8 @@ def _create(timm: Any, name: str, download: bool, extra: dict[str, Any]) -> nn.M
         if not download:
             raise BackboneError(f"timm could not build {name!r}: {_brief(error)}") from error
         raise BackboneError(
-            f"the weights of {name!r} could not be downloaded ({_brief(error)}). Without a connection, give a file with "
-            "--vision-weights FILE, or leave the option out to start from random weights"
+            f"the weights of {name!r} could not be downloaded ({_brief(error)}). Without a connection, give a "
+            "file with --vision-weights FILE, or leave the option out to start from random weights"
         ) from error
 
 

@@ -19,7 +19,7 @@ RATIO = (3 / 4, 4 / 3)  # width / height of a random crop
 _TRIES = 10
 _LONGEST = 32  # times the width: longer images are cropped before they are resized
 
-_FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
+FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 
 Box = tuple[int, int, int, int]  # left, top, right, bottom
 
@@ -30,7 +30,7 @@ def plain_pixels(image: Image.Image, how: Preprocess) -> np.ndarray:
     One exception: of images longer than 32 times their width, only the part that the crop keeps is resized.
     open_clip would first grow a strip of 10 × 1,000,000 pixels to gigabytes.
     """
-    resample, side = _FILTERS[how.interpolation], how.size
+    resample, side = FILTERS[how.interpolation], how.size
     if how.resize_mode == "squash":
         return _normalised(image.resize((side, side), resample), how)
     width, height = image.size
@@ -63,11 +63,11 @@ def view_pixels(image: Image.Image, how: Preprocess, content: str, view: int) ->
     return _normalised(crop, how)
 
 
-def random_box(size: tuple[int, int], uniform: Iterator[float]) -> Box:
+def random_box(size: tuple[int, int], uniform: Iterator[float], scale: tuple[float, float] = SCALE) -> Box:
     """Draw the box of a random-resized crop as torchvision does: area first, then the log of the ratio."""
     width, height = size
     for _ in range(_TRIES):
-        area = width * height * (SCALE[0] + (SCALE[1] - SCALE[0]) * next(uniform))
+        area = width * height * (scale[0] + (scale[1] - scale[0]) * next(uniform))
         low, high = math.log(RATIO[0]), math.log(RATIO[1])
         ratio = math.exp(low + (high - low) * next(uniform))
         w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))

@@ -45,7 +45,9 @@ class Jigsaw(VisualMethod):
 
     def __init__(self, task: Task, runs: Runs, network: Network | None = None):
         if network is None:
-            raise MethodError("jigsaw needs the images themselves: train it end to end (--end-to-end --vision resnet50)")
+            raise MethodError(
+                "jigsaw needs the images themselves: train it end to end (--end-to-end --vision resnet50)"
+            )
         super().__init__(task, runs, network)
         count = runs["jigsaw_permutations"]
         if not 1 <= count <= MOST_PERMUTATIONS:
@@ -75,8 +77,8 @@ class Jigsaw(VisualMethod):
 def shuffle_tiles(images: Tensor, orders: Tensor) -> Tensor:
     """Put tile orders[i] in the place of tile i: images (…, 3, H, W), orders (…, 9) → images.
 
-    Tiles are numbered row by row. What is left over at the right and lower edge, where the size is no multiple of three,
-    stays where it is.
+    Tiles are numbered row by row. What is left over at the right and lower edge, where the size is no multiple of
+    three, stays where it is.
     """
     height, width = (side // GRID for side in images.shape[-2:])
     inner = images[..., : GRID * height, : GRID * width]

@@ -1,0 +1,132 @@
+"""60 Bayes-CAL runs as one stack against 60 single runs, on the embedded backbone.
+
+    python -m benchmarks.stack [--problem FILE] [--singles 6 | --full]
+
+20 draws of the search space × 3 seeds, the PACS task with one environment held out: 7 classes, 3 training environments,
+16 shots, 30 epochs, validated and tested after each. Features are random, of the right shapes, unless a file made by
+benchmarks.portable is given. Some single runs, spread over the stack, are timed in turns with it and stand for all.
+"""
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from bayescal.backbones import load_backbone
+from bayescal.backbones.defaults import TrainingDefaults
+from bayescal.data import few_shot_split
+from bayescal.methods import get_method
+from bayescal.space import draw_config
+from bayescal.stacks import Problem, Run, RunResult, train_runs
+from benchmarks.measure import CLOCKS, Clock, Result, print_results
+from benchmarks.names import PACS_CLASSES, PACS_ENVIRONMENTS
+
+METHOD, DRAWS, SEEDS, SHOTS = "bayes-cal", 20, (1, 2, 3), 16
+PACS_SIZES = (2048, 2344, 1670, 3929)  # images of each environment
+TARGET = 2.0  # singles / stack
+TOLERANCE = 1e-4
+
+
+def random_problem(seed: int = 0) -> tuple[Problem, TrainingDefaults]:
+    """As many features as PACS has images: a class direction, an environment direction, noise."""
+    backbone = load_backbone("mini")
+    generator = torch.Generator().manual_seed(seed)
+    environments = torch.repeat_interleave(torch.arange(len(PACS_SIZES)), torch.tensor(PACS_SIZES))
+    labels = torch.randint(len(PACS_CLASSES), environments.shape, generator=generator)
+    normal = lambda n: torch.randn(n, backbone.dim, generator=generator)  # noqa: E731
+    features = normal(len(labels)) + normal(len(PACS_CLASSES))[labels] + normal(len(PACS_SIZES))[environments]
+    problem = Problem(
+        backbone.text, backbone.tokenize, backbone.logit_scale, features, labels, environments,
+        PACS_CLASSES, PACS_ENVIRONMENTS,
+    )  # fmt: skip
+    return problem, backbone.defaults
+
+
+def make_runs(problem: Problem, defaults: TrainingDefaults, draws: int = DRAWS, **options) -> list[Run]:
+    """Draws × seeds with the last environment held out. Settings stay at their defaults: they would part the stack."""
+    space = get_method(METHOD).space
+    settings = {"position": "end", "class_specific": False, **options}
+    labels, environments = problem.labels.numpy(), problem.environments.numpy()
+    held_out = len(problem.environment_words) - 1
+    test = torch.from_numpy((environments == held_out).nonzero()[0])
+    runs = []
+    for seed in SEEDS:
+        split = few_shot_split(
+            labels, environments, train_environments=list(range(held_out)), shots=SHOTS, val_shots=SHOTS, seed=seed,
+            class_names=problem.class_words, environment_names=problem.environment_words,
+        )  # fmt: skip
+        rows, judged = torch.from_numpy(split.train), {"val": torch.from_numpy(split.val), "test": test}
+        runs += [Run(draw_config(space, defaults, i, **settings), seed, rows, judged) for i in range(draws)]
+    return runs
+
+
+def largest_gap(stacked: RunResult, single: RunResult) -> float:
+    """Largest absolute difference of any final parameter."""
+    return max(_gap(stacked.params[name], single.params[name]) for name in single.params)
+
+
+def _gap(a: Tensor, b: Tensor) -> float:
+    return float((a - b).abs().max())
+
+
+def run(
+    problem_file: Path | None = None, singles: int = 6, clock: Clock = time.perf_counter, draws: int = DRAWS, **options
+) -> list[Result]:
+    """`singles`: how many of the runs are also trained alone; `draws` and `options` make a smaller benchmark."""
+    if problem_file is None:
+        problem, defaults = random_problem()
+    else:
+        from benchmarks.portable import load_problem
+
+        problem, defaults, _, _ = load_problem(problem_file)
+    runs = make_runs(problem, defaults, draws, **options)
+    train_runs(METHOD, problem, make_runs(problem, defaults, 1, epochs=1))  # warm up
+    chosen = torch.linspace(0, len(runs) - 1, min(singles, len(runs))).round().int().tolist()
+
+    before, after = chosen[: len(chosen) // 2], chosen[len(chosen) // 2 :]
+    alone: dict[int, RunResult] = {}
+    seconds = []
+
+    def train_alone(rows: list[int]) -> None:
+        for row in rows:
+            started = clock()
+            alone[row] = train_runs(METHOD, problem, [runs[row]])[0]
+            seconds.append(clock() - started)
+
+    train_alone(before)
+    started = clock()
+    stacked = train_runs(METHOD, problem, runs)
+    ours = clock() - started
+    train_alone(after)
+
+    gap = max(largest_gap(stacked[row], result) for row, result in alone.items())
+    if gap > TOLERANCE:
+        raise AssertionError(f"rows of the stack differ from single runs by {gap:.1e}")
+    plain = statistics.mean(seconds) * len(runs)
+    notes = {
+        "single runs timed": len(chosen),
+        "seconds of a single run (min, max)": f"{min(seconds):.4g}, {max(seconds):.4g}",
+        "largest difference of final parameters": gap,
+        "features": "random" if problem_file is None else problem_file.name,
+    }
+    return [Result(f"{len(runs)} runs as one stack / one by one, mini", ours, plain, TARGET, notes=notes)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--problem", type=Path)
+    parser.add_argument("--singles", type=int, default=6)
+    parser.add_argument("--full", action="store_true", help="time every single run")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall")
+    arguments = parser.parse_args()
+    singles = DRAWS * len(SEEDS) if arguments.full else arguments.singles
+    results = run(arguments.problem, singles, CLOCKS[arguments.clock])
+    print_results(results)
+    print(results[0].notes)
+
+
+if __name__ == "__main__":
+    main()
