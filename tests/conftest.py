@@ -1,6 +1,11 @@
 """Fixtures that several test modules share."""
 
+import os
 from pathlib import Path
+
+# Tests run in several processes at once: threads of their own would only fight over the cores. Set before torch loads,
+# and inherited by the processes that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 

@@ -21,6 +21,8 @@ from bayescal.errors import ArtifactError
 from bayescal.predictor import Predictor
 from pictures import make_pictures, save_pictures
 
+pytestmark = pytest.mark.xdist_group("artifact")
+
 SMALL = {"numbers": torch.arange(6.0).view(2, 3)}
 
 

@@ -19,6 +19,8 @@ from bayescal.predictor import Predictor, fit_temperature
 from bayescal.stacks import RunResult
 from pictures import CLASSES, ENVIRONMENTS, Pictures, make_pictures, save_pictures
 
+pytestmark = pytest.mark.xdist_group("classifier")
+
 QUICK = {"epochs": 3}
 HALF_LEARNED = {"epochs": 2, "learning_rate": 0.001}  # still makes mistakes
 WIDE = {"epochs": 2, "prior_scale": 0.5, "initial_scale": 1.0}  # a posterior whose draws disagree

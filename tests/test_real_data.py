@@ -109,7 +109,6 @@ def test_learned_prompts_carry_over_to_sketches(sample, fit, zero_shot, method):
         validated.append(classifier.record_["validation_accuracy"])
         plain.append(correct[sketches].mean())
         accepted.append(correct[sketches & ~details.unsure].mean())
-    print(method, before, after, validated, plain, accepted)
     # Zero-shot has 0.40 on these sketches and 0.54 on the training environments.
     assert min(after) > before + 0.1
     assert np.mean(after) > 0.57

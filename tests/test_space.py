@@ -108,6 +108,29 @@ def test_unknown_options_are_refused_by_name():
     check_options(SPACE, {})
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"rate": "0.1"}, "a number, found '0.1'"),
+        ({"rate": None}, "a number"),
+        ({"rate": True}, "a number"),
+        ({"rate": math.nan}, "a number"),
+        ({"epochs": 2.5}, "a whole number, found 2.5"),
+        ({"epochs": True}, "a whole number"),
+        ({"kind": 3}, "text, found 3"),
+    ],
+)
+def test_values_of_another_kind_are_refused_by_name(given, expected):
+    (name,) = given
+    for make in (default_config, lambda *more, **options: draw_config(*more, 3, **options)):
+        with pytest.raises(MethodError, match=f"{name}.*expected {expected}"):
+            make(SPACE, tiny.Defaults, **given)
+
+
+def test_a_whole_number_is_a_number():
+    assert default_config(SPACE, tiny.Defaults, rate=1)["rate"] == 1
+
+
 @pytest.mark.parametrize("name", ["cal", "bayes-cal"])
 def test_the_weights_of_the_objective_are_searched_in_the_stated_ranges(name):
     space = get_method(name).space

@@ -339,7 +339,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         return self.predictor_.record
 
     def _bank(self) -> FeatureBank:
-        return FeatureBank(load_backbone(self.backbone, self.device), folder=self.cache)
+        fitted = getattr(self, "predictor_", None)
+        backbone = load_backbone(self.backbone, self.device) if fitted is None else fitted.backbone
+        return FeatureBank(backbone, folder=self.cache)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "predictor_"):

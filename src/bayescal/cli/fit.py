@@ -162,14 +162,26 @@ def fit(
             "--trials": trials > 1,
             "--members": members > 1,
             "--views": views is not None,
-            "--class-words": class_words,
-            "--environment-words": environment_words,
+            "--class-words": class_words is not None,
+            "--environment-words": environment_words is not None,
         }
         fit_whole_model(
-            data, output, method or "erm", settings or [], leave_out or [], [o for o, given in foreign.items() if given],
-            vision=vision, weights=vision_weights, shots=shots, val_shots=val_shots, calibrate=calibrate, seed=seed,
-            device=device, force=force, quiet=quiet,
-        )  # fmt: skip
+            data,
+            output,
+            method or "erm",
+            settings or [],
+            leave_out or [],
+            foreign=[option for option, given in foreign.items() if given],
+            vision=vision,
+            weights=vision_weights,
+            shots=shots,
+            val_shots=val_shots,
+            calibrate=calibrate,
+            seed=seed,
+            device=device,
+            force=force,
+            quiet=quiet,
+        )
         return
     if vision or vision_weights:
         raise BayescalError(

@@ -26,8 +26,8 @@ def fit_whole_model(
     method: str,
     settings: Sequence[str],
     leave_out: Sequence[str],
-    foreign: Sequence[str],
     *,
+    foreign: Sequence[str],
     vision: str | None,
     weights: str | None,
     shots: int | None,
@@ -98,12 +98,10 @@ def _checkpoints(model: Path) -> Iterator[Path]:
 def _print_learned(screen, predictor: "EndToEndPredictor", output: Path) -> None:
     record = predictor.record
     start = "random weights" if record["weights"] is None else record["weights"]
-    screen.print(
-        f"Trained {count(record['parameters'], 'number')} on {count(record['train_images'], 'image')} in "
-        f"{record['seconds']:.1f} s ({predictor.method} on {predictor.backbone.name} from {start}, {record['precision']}; "
-        f"epoch {record['best_epoch']} of {len(record['curves']['total'])}).",
-        soft_wrap=True,
-    )
+    what = f"{predictor.method} on {predictor.backbone.name} from {start}, {record['precision']}"
+    epochs = f"epoch {record['best_epoch']} of {len(record['curves']['total'])}"
+    trained = f"Trained {count(record['parameters'], 'number')} on {count(record['train_images'], 'image')}"
+    screen.print(f"{trained} in {record['seconds']:.1f} s ({what}; {epochs}).", soft_wrap=True)
     if record["validation_accuracy"] is not None:
         images = count(record["validation_images"], "image")
         screen.print(f"Validation accuracy: {percent(record['validation_accuracy'])} of {images}.")

@@ -10,11 +10,12 @@ def methods() -> None:
     from rich.text import Text
 
     from bayescal.cli.screen import out
-    from bayescal.methods import get_method, method_names
+    from bayescal.end_to_end.algorithms import get_algorithm
+    from bayescal.methods import PIXEL_METHODS, get_method, method_names
 
     table = Table.grid(padding=(0, 2, 0, 0))
-    for name in method_names():
-        method = get_method(name)
+    for name in (*method_names(), *PIXEL_METHODS):
+        method = get_algorithm(name) if name in PIXEL_METHODS else get_method(name)
         said = {attribute: getattr(method, attribute, "") for attribute in ("learns", "cost", "citation")}
         about = Text(f"learns {said['learns'] or '–'}\na step costs: {said['cost'] or '–'}")
         if said["citation"]:

@@ -1,5 +1,6 @@
 """Where a training stands, on disk: one safetensors file, written whole, read only by the training it belongs to."""
 
+import contextlib
 import json
 import os
 import warnings
@@ -49,7 +50,8 @@ class State:
             os.replace(temporary, path)
         except (OSError, SafetensorError) as error:
             # Training itself is fine: go on without the possibility to continue it.
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                temporary.unlink()
             warnings.warn(f"could not write a checkpoint to {path}: {error}", BayescalWarning, stacklevel=2)
 
     def _about(self) -> dict[str, Any]:

@@ -6,6 +6,8 @@ Batches travel as bytes, (B, size, size, 3); the device turns them into numbers.
 """
 
 import math
+import os
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -25,6 +27,7 @@ from bayescal.features.pipeline import usable_cores
 Problems = list[tuple[str, str]]  # images that could not be read: path, reason
 MOST_WORKERS = 16
 _AHEAD = 3  # batches that each worker prepares in advance
+_SHARED_MEMORY = "/dev/shm"
 
 
 class Loaded(NamedTuple):
@@ -123,18 +126,30 @@ def default_workers(device: torch.device) -> int:
     return 0 if device.type == "cpu" else min(usable_cores(), MOST_WORKERS)
 
 
-def load(dataset: Dataset, items: Sequence[int], workers: int, device: torch.device) -> Iterator[Loaded]:
+def load(
+    dataset: TrainImages | PlainImages, items: Sequence[int], workers: int, device: torch.device
+) -> Iterator[Loaded]:
     """These items in their order; `workers` processes work ahead, none: this one does it when asked."""
+    workers = min(workers, len(items), _room(dataset.batch_size * dataset.how.size**2 * 3))
     loader = DataLoader(
         dataset,
         batch_size=None,  # an item is a batch already
         sampler=items,
-        num_workers=min(workers, len(items)),
-        prefetch_factor=_AHEAD if workers and len(items) else None,
+        num_workers=workers,
+        prefetch_factor=_AHEAD if workers else None,
         pin_memory=device.type == "cuda",
     )
     for pixels, rows, problems in loader:
         yield Loaded(pixels, rows, [tuple(problem) for problem in problems])
+
+
+def _room(batch_bytes: int) -> int:
+    """Workers whose batches fit into half of what is free of the shared memory that processes hand them over in.
+
+    Containers often have 64 MB of it, and a worker that finds it full is killed without a word.
+    """
+    free = shutil.disk_usage(_SHARED_MEMORY).free if os.path.isdir(_SHARED_MEMORY) else math.inf
+    return int(min(free / 2 / (_AHEAD * max(batch_bytes, 1)), MOST_WORKERS))
 
 
 def to_inputs(pixels: Tensor, how: Preprocess, device: torch.device) -> Tensor:

@@ -21,7 +21,7 @@ from bayescal.end_to_end.algorithms import PRETRAINED, SCRATCH, ImageTask, get_a
 from bayescal.end_to_end.data import PlainImages, TrainImages, default_workers, describe_problems
 from bayescal.end_to_end.network import TimmNetwork
 from bayescal.end_to_end.predictor import EndToEndPredictor
-from bayescal.end_to_end.train import TrainingSet, choose_precision, train
+from bayescal.end_to_end.train import OnEpoch, TrainingSet, choose_precision, train
 from bayescal.end_to_end.vision import Vision, check_vision, load_vision
 from bayescal.errors import BayescalWarning, DataError
 from bayescal.features.compute import hash_all
@@ -48,12 +48,14 @@ def fit_end_to_end(
     workers: int | None = None,
     checkpoints: str | Path | None = None,
     verbose: bool = False,
+    on_epoch: OnEpoch | None = None,
 ) -> EndToEndPredictor:
     """Train a timm model on the images of a manifest by a domain-generalisation algorithm.
 
     `weights`: None starts from random weights; a file, or "timm" for those that timm publishes. `validation` marks the
     images (N,) to validate on, where the split is not to be drawn. With `checkpoints`, a folder, a training that was
     killed continues. `workers`: processes that prepare batches; None: as many as the device can use.
+    `on_epoch` is told how it goes and may end the training.
     """
     started = time.perf_counter()
     algorithm, place = get_algorithm(method), usable_device(device)
@@ -77,6 +79,7 @@ def fit_end_to_end(
         checkpoint=Path(checkpoints) / "training.safetensors" if checkpoints else None,
         identity=_identity(model, config, method, seed, manifest, hashes, split),
         progress=f"training {method}" if verbose else None,
+        on_epoch=on_epoch,
     )
     if trained.problems:
         _warn(describe_problems(trained.problems, len(split.train)))

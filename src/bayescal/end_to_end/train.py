@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 CHECKPOINT_SECONDS = 30.0  # a kill loses at most about this much, or one epoch
 LOOK_EVERY = 50  # steps between looks at the loss: each look makes the GPU wait
 
+# Called after each epoch with the algorithm, its network set to prediction, and where training stands; True: stop here.
+OnEpoch = Callable[["VisualMethod", State], bool | None]
+
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -57,7 +60,7 @@ def train(
     checkpoint: Path | None = None,
     identity: str = "",
     progress: str | None = None,
-    on_epoch: Callable[[State], bool | None] | None = None,
+    on_epoch: OnEpoch | None = None,
 ) -> State:
     """Train until the last epoch, until the loss is no number any more, or until `on_epoch` answers True.
 
@@ -83,7 +86,7 @@ def train(
     ):
         for epoch in range(state.epoch, epochs):
             # For networks with dropout: their numbers, too, are those of an uninterrupted training.
-            with torch.random.fork_rng():
+            with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
                 torch.manual_seed(int(runs.seeds[0]) * 1_000_003 + epoch)
                 values = _train_epoch(method, data, state, optimizer, batches, epoch, watcher)
             if values is None:
@@ -93,7 +96,7 @@ def train(
             state.seconds = before + time.perf_counter() - started
             state.close_epoch(values)
             watcher.say(", ".join(f"{name} {value:.3f}" for name, value in values.items() if name in ("ce", "val")))
-            stop = on_epoch is not None and on_epoch(state)
+            stop = on_epoch is not None and bool(on_epoch(predictor, state))
             last = stop or epoch + 1 == epochs
             if checkpoint is not None and (last or time.perf_counter() - saved > CHECKPOINT_SECONDS):
                 state.optimizer = optimizer.state()

@@ -85,7 +85,7 @@ def _timm() -> Any:
     try:
         import timm
     except ImportError as error:
-        raise BackboneError("end-to-end training needs timm: pip install timm") from error
+        raise BackboneError(f"end-to-end training needs timm: pip install timm ({error})") from error
     return timm
 
 

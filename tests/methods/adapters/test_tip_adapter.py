@@ -98,6 +98,24 @@ def test_search_against_a_loop_with_rows_of_different_validation_sets():
     assert len(chosen - {(1.0, 5.0)}) > 1  # the rows chose, and not all the same
 
 
+def test_images_that_only_fill_up_a_row_do_not_count():
+    """A hundred masked images with wrong labels would outvote fifteen real ones."""
+    problem = hard_problem()
+    (result,) = train_runs("tip-adapter", problem, [run := tiny.tiny_run(config("tip-adapter"), 1)])
+    method, val = result.bind(problem), run.judged["val"]
+    start = {**result.params, "alpha": torch.ones(1), "beta": torch.full((1,), 5.0)}
+    images = torch.cat([val, torch.arange(100)])[None]
+    labels = torch.cat([problem.labels[val], (problem.labels[:100] + 1) % 3])[None]
+    chosen = {}
+    for name, counted in (("masked", len(val)), ("all", 115)):
+        mask = torch.arange(115)[None] < counted
+        chosen[name] = method.finish(
+            start, Samples(problem.features[images], labels, problem.environments[images], mask)
+        )
+    assert all(float(chosen["masked"][n]) == float(result.params[n]) for n in ("alpha", "beta"))
+    assert any(float(chosen["all"][n]) != float(result.params[n]) for n in ("alpha", "beta"))
+
+
 def test_search_in_parts_is_the_same_search(monkeypatch):
     problem = hard_problem()
     runs = [tiny.tiny_run(config("tip-adapter"), seed) for seed in (1, 2, 3)]

@@ -7,6 +7,7 @@ from visual_setup import case
 
 from bayescal import rng
 from bayescal.methods.visual.environments import uniform
+from bayescal.methods.visual.sagnet import mix_style, swap_content
 
 BODY = {"hidden1.weight", "hidden1.bias", "hidden2.weight", "hidden2.bias"}
 HEAD, STYLE = {"head.weight", "head.bias"}, {"style.0.weight", "style.0.bias"}
@@ -72,8 +73,6 @@ def test_the_style_head_never_reaches_the_content():
 def test_mixing_keeps_content_and_changes_style():
     c = case("sagnet", size=24)
     other, alpha = draws(c, 0)
-    from bayescal.methods.visual.sagnet import mix_style, swap_content
-
     h = torch.randn(1, 24, 9, dtype=torch.float64)
     mixed, swapped = mix_style(h, other[None], alpha[None])[0], swap_content(h, other[None])[0]
     for i in range(24):

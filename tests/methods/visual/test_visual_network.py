@@ -55,17 +55,20 @@ def test_heads_differ_from_each_other():
 class PixelNet:
     """Another network altogether: a linear map of 2×3×3 images, under other names."""
 
-    n_features, n_classes, head = 10, 3, ("top",)
+    n_features, n_classes, head, frozen = 10, 3, ("top",), ()
 
     def init(self, seeds):
         return {"bottom": linear_init(seeds, "bottom", 18, 10)["bottom.weight"],
                 "top": linear_init(seeds, "top", 10, 3)["top.weight"]}  # fmt: skip
 
     def representation(self, params, x):
-        return self.features(params, x)
+        return x.flatten(-3) @ params["bottom"]
+
+    def hidden(self, params, representation):
+        return torch.tanh(representation)
 
     def features(self, params, x):
-        return torch.tanh(x.flatten(-3) @ params["bottom"])
+        return self.hidden(params, self.representation(params, x))
 
     def classify(self, params, h):
         return h @ params["top"]

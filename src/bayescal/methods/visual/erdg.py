@@ -12,6 +12,8 @@ and discriminator are linear, as in OoD-Bench, whose ranges are used; all player
 
 from typing import ClassVar
 
+from torch import Tensor
+
 from bayescal import objectives
 from bayescal.methods.base import Batch, Params, Runs, Samples, Task, Terms
 from bayescal.methods.visual.base import VISUAL, VisualMethod
@@ -50,10 +52,11 @@ class ERDG(VisualMethod):
         ce = objectives.cross_entropy(self.network.classify(params, h), batch.labels)
         own = membership(batch.environments, self.task.n_environments, h)  # (R, E, B)
 
-        def through(name: str, sign: float):
+        def through(name: str, sign: float) -> Tensor:
+            """The features, their gradient times ±λ."""
             return scale_gradient(h, sign * self.runs[name][:, None, None])
 
-        def reading(heads: Heads, weights: Params, features, where):
+        def reading(heads: Heads, weights: Params, features: Tensor, where: Tensor) -> Tensor:
             """Mean over environments of the loss of each one's classifier on the samples `where` (R, E, B)."""
             losses = objectives.sample_cross_entropy(heads(weights, features), batch.labels[:, None])
             return masked_mean(losses, where).mean(1)
