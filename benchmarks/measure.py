@@ -105,8 +105,8 @@ def _git(*arguments: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def write_record(results: Sequence[Result], path: Path = RECORDS) -> None:
-    """Append the results with what is needed to repeat them."""
+def write_record(results: Sequence[Result], path: Path = RECORDS, **about: Any) -> None:
+    """Append the results with what is needed to repeat and to judge them."""
     import torch
 
     record = {
@@ -117,6 +117,7 @@ def write_record(results: Sequence[Result], path: Path = RECORDS) -> None:
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "command": " ".join(["python -m benchmarks", *sys.argv[1:]]),
+        **about,
         "results": [result.to_json() for result in results],
     }
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -5,16 +5,19 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from scipy.optimize import minimize_scalar
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.utils.validation import check_is_fitted
+from torch.nn.functional import normalize
 
 import bayescal.classifier
 from bayescal import FewShotClassifier
 from bayescal.backbones import load_backbone
 from bayescal.errors import BayescalError, BayescalWarning, DataError, MethodError
+from bayescal.features import FeatureBank
 from bayescal.predictor import Predictor, fit_temperature
 from bayescal.stacks import RunResult
 from pictures import CLASSES, ENVIRONMENTS, Pictures, make_pictures, save_pictures
@@ -344,10 +347,6 @@ def test_probabilities_are_probabilities_of_the_classes_in_their_order(fitted, f
 
 def test_zero_shot_is_the_softmax_of_scaled_cosines(make, data, fresh, mini):
     """By hand: text features from sentences, image features from the image tower, nothing of ours in between."""
-    from torch.nn.functional import normalize
-
-    from bayescal.features import FeatureBank
-
     classifier = make("clip").fit(data.images, data.classes, data.environments)
     text = normalize(mini.encode_texts([f"a photo of a {name}." for name in ("ball", "box", "tent")]).double(), dim=1)
     images = FeatureBank(mini, classifier.cache).encode(fresh.images).features.double()
@@ -523,12 +522,23 @@ def test_a_class_with_validation_images_only_is_refused(make, data):
         make().fit(data.images, data.classes, data.environments, [name == "ball" for name in data.classes])
 
 
-def test_views_are_trained_on(make, data):
-    plain, augmented = (
-        make(views=views).fit(data.images[:12], data.classes[:12], data.environments[:12]) for views in (0, 2)
+def test_views_are_trained_on_and_belong_to_their_images(make, data, mini, cache, monkeypatch):
+    problems = []
+    real = bayescal.classifier.train_runs
+    monkeypatch.setattr(
+        "bayescal.classifier.train_runs", lambda *given, **more: problems.append(given[1]) or real(*given, **more)
     )
+    part = data.take(range(24))
+    marks = part.every(2)
+    plain, augmented = (make(views=views).fit(part.images, part.classes, part.environments, marks) for views in (0, 2))
     assert (plain.record_["views"], augmented.record_["views"]) == (0, 2)
     assert not plain.predictor_.params["context"].equal(augmented.predictor_.params["context"])
+    without, problem = problems
+    assert without.views is None
+    expected = FeatureBank(mini, cache).encode_views(part.images, 2).features
+    train = np.flatnonzero(~marks)
+    assert problem.views[problem.view_rows[train]].equal(expected[train])
+    assert set(problem.view_rows[marks].tolist()) == {-1}
 
 
 def with_validation(results: list[RunResult], accuracies: list[float], stopped: tuple[int, ...] = ()) -> None:
@@ -635,8 +645,6 @@ def test_calibration_finds_the_temperature_that_validation_images_want(fit, data
 
 
 def test_temperature_is_found_from_both_sides():
-    import torch
-
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(4000, 4, generator=generator, dtype=torch.float64) * 3
     labels = logits.softmax(1).multinomial(1, generator=generator)[:, 0]
@@ -702,8 +710,6 @@ def test_an_interrupted_training_continues(make, data, tmp_path, monkeypatch):
 
 
 def test_a_predictor_can_be_asked_about_features(fitted, fresh, cache):
-    from bayescal.features import FeatureBank
-
     predictor: Predictor = fitted.predictor_
     features = FeatureBank(load_backbone("mini"), cache).encode(fresh.images).features
     assert np.array_equal(predictor.details(features).probabilities, fitted.predict_proba(fresh.images))

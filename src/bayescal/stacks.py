@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayescal.console import messages
 from bayescal.methods import get_method
 from bayescal.methods.base import Method, Predictive, Runs, Task, predict
 from bayescal.optim import Params
@@ -125,7 +126,8 @@ def epoch_bar(title: str | None, total: int) -> Iterator[Callable[[int], None]]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), transient=True) as bar:
+    columns += (TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=messages(), transient=True) as bar:
         task = bar.add_task(title, total=total)
         yield lambda n: bar.advance(task, n)
 

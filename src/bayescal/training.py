@@ -1,5 +1,6 @@
 """The stacked loop: R runs trained as one program on cached features. It never opens an image."""
 
+import contextlib
 import json
 import math
 import os
@@ -275,7 +276,8 @@ class _State:
             os.replace(temporary, path)
         except (OSError, SafetensorError) as error:
             # Training itself is fine: go on without the possibility to continue it.
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                temporary.unlink()
             warnings.warn(f"could not write a checkpoint to {path}: {error}", BayescalWarning, stacklevel=2)
 
     def load(self, path: Path, identity: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from bayescal.cli.screen import messages_to_stderr, note, say
+from bayescal.cli.screen import note, say
 from bayescal.errors import BayescalError, BayescalWarning
 
 USER_ERROR, BUG, INTERRUPTED = 2, 1, 130
@@ -27,7 +27,6 @@ _FULL = "the disk is full{where}. Make room and run the same command again; fini
 @contextmanager
 def reported(ctx: Any) -> Iterator[None]:
     """Show warnings as notes; turn exceptions into a message on stderr and an exit code."""
-    messages_to_stderr()
     try:
         with _notes():
             yield

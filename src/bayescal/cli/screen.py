@@ -23,16 +23,9 @@ def out() -> "Console":
 
 def err() -> "Console":
     """Messages. The same console that progress bars use, so that a message never tears one."""
-    import rich
+    from bayescal.console import messages
 
-    return rich.get_console()
-
-
-def messages_to_stderr() -> None:
-    """Send progress bars and everything else that uses Rich's own console to stderr."""
-    import rich
-
-    rich.reconfigure(stderr=True, highlight=False, markup=False)
+    return messages()
 
 
 def say(label: str, message: str, style: str) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from bayescal.console import messages
+
 
 class Watcher(Protocol):
     def step(self) -> None: ...
@@ -30,7 +32,8 @@ def step_bar(title: str | None, total: int, done: int) -> Iterator[Watcher]:
         yield _Nobody()
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"))
-    with Progress(*columns, TimeRemainingColumn(), TextColumn("{task.fields[said]}"), transient=True) as bar:
+    columns += (TimeRemainingColumn(), TextColumn("{task.fields[said]}"))
+    with Progress(*columns, console=messages(), transient=True) as bar:
         task = bar.add_task(title, total=total, completed=done, said="")
 
         class Bar:

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from bayescal.console import messages
+
 Advance = Callable[[int], None]  # called with the number of images that have been finished
 
 
@@ -24,7 +26,7 @@ def progress_bar(show: bool, total: int, cached: int, unit: str) -> Iterator[Adv
         TimeRemainingColumn(),
     )
     started = time.monotonic()
-    with Progress(*columns) as bar:
+    with Progress(*columns, console=messages()) as bar:
         task = bar.add_task("", total=total, completed=cached, speed="")
         done = 0
 
