@@ -713,3 +713,8 @@ def test_a_predictor_can_be_asked_about_features(fitted, fresh, cache):
     predictor: Predictor = fitted.predictor_
     features = FeatureBank(load_backbone("mini"), cache).encode(fresh.images).features
     assert np.array_equal(predictor.details(features).probabilities, fitted.predict_proba(fresh.images))
+
+
+def test_a_single_path_is_not_a_list():
+    with pytest.raises(DataError, match="expected a list of images"):
+        FewShotClassifier().fit("photo.jpg", ["a"], ["b"])

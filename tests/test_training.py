@@ -191,3 +191,14 @@ def test_kill_9_leaves_a_whole_checkpoint(tmp_path):
     finally:
         training._State.load = original
     assert state["epoch"] == epoch
+
+
+def test_another_validation_set_is_another_training(tmp_path):
+    """A checkpoint holds validation curves and the best epoch: with other judged images it must not be continued."""
+    problem = tiny.tiny_problem()
+    run = tiny.tiny_run(config(), 1)
+    train_runs("bayes-cal", problem, [run], checkpoints=tmp_path)
+    other = stacks.replace(run, judged={**run.judged, "val": run.judged["val"][:3]})
+    resumed = train_runs("bayes-cal", problem, [other], checkpoints=tmp_path)[0]
+    fresh = train_runs("bayes-cal", problem, [other])[0]
+    assert resumed.curves["val"] == fresh.curves["val"]

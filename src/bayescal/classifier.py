@@ -38,7 +38,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     val_shots : validation images per class; None means as many as `shots`.
     trials : 1 trains with the method's defaults; more also tries that many − 1 random draws from its search space, as
         one stack, and keeps the best on validation images.
-    members : independently trained copies whose predictions are averaged (a deep ensemble).
+    members : copies trained from other seeds on the same images, whose predictions are averaged (a deep ensemble).
+        They differ in their random start, the order of the images and the posterior's noise; a method without posterior
+        that starts from words and sees all images in every step has none of these, and its members are equal.
     calibrate : fit a temperature on the validation images.
     draws : posterior draws for prediction; 0 predicts with the posterior mean. No effect on methods without posterior.
     views : augmented views of each training image; None is the backbone's own default, 0 trains on the images as they
@@ -115,7 +117,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         check_options(method.space, dict(self.options or {}), who=f"method {self.method!r}")
         if self.trials < 1 or self.members < 1 or self.draws < 0:
             raise BayescalError("trials and members must be at least 1 and draws at least 0")
-        images = list(images)
+        images = _as_list(images)
         if environments is None:
             environments = ["all"] * len(images)
         _check_lengths(images, classes, environments, validation)
@@ -137,6 +139,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             warnings.warn(note, BayescalWarning, stacklevel=2)
 
         views = backbone.defaults.views if self.views is None else self.views
+        views = views if "epochs" in method.space else 0  # nothing is trained by gradient: nothing would use them
         problem = Problem.of(
             backbone,
             encoded.features[torch.from_numpy(kept)].to(backbone.device),
@@ -179,7 +182,11 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             words[kind] = tuple(by_name.get(name, to_words(name)) for name in names)
             check_names(names, kind, words[kind])
         self.class_words_, self.environment_words_ = words["class"], words["environment"]
-        check_prompts(backbone, self.class_words_, dict(self.options or {}).get("n_context"))
+        space, n_context = get_method(self.method).space, dict(self.options or {}).get("n_context")
+        if "n_context" in space or "template" in space:  # the text tower reads the names
+            check_prompts(backbone, self.class_words_, n_context)
+        if "n_context" in space and "lambda_env" in space and len(self.environments_) > 1:
+            check_prompts(backbone, self.environment_words_, n_context)
         if len(self.environments_) < 2:
             warnings.warn(
                 "only one environment: the IRM term and the environment branch are off, and nothing is learned about "
@@ -321,7 +328,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     def details(self, images: Sequence[Any]) -> Details:
         """Everything the classifier can say about each image; one that cannot be read is an error."""
         self._check_fitted()
-        encoded = self._bank().encode(list(images), progress=self.verbose)
+        encoded = self._bank().encode(_as_list(images), progress=self.verbose)
         if encoded.failures:
             raise DataError(describe_failures(encoded, "could not be read"))
         return self.predictor_.details(encoded.features)
@@ -374,6 +381,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             members=len(predictor.seeds),
             draws=predictor.draws,
             options=predictor.config,
+            class_words=dict(zip(predictor.classes, predictor.class_words, strict=True)),
             seed=predictor.seeds[0],
             cache=cache,
             device=device,
@@ -384,6 +392,12 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         classifier.environments_ = np.array(predictor.environments)
         classifier.class_words_ = predictor.class_words
         return classifier
+
+
+def _as_list(images: Sequence[Any]) -> list[Any]:
+    if isinstance(images, str | Path):
+        raise DataError(f"expected a list of images, found the single path {str(images)!r}: pass [{str(images)!r}]")
+    return list(images)
 
 
 def describe_failures(encoded: Encoded, what: str = "could not be read and were left out", shown: int = 3) -> str:

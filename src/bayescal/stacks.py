@@ -36,12 +36,28 @@ class Problem:
     view_rows: Tensor | None = None  # (N,)
 
     @classmethod
-    def of(cls, backbone: Any, features: Tensor, labels: Any, environments: Any, classes: Sequence[str],
-           environment_words: Sequence[str], **views: Tensor | None) -> "Problem":  # fmt: skip
+    def of(
+        cls,
+        backbone: Any,
+        features: Tensor,
+        labels: Any,
+        environments: Any,
+        classes: Sequence[str],
+        environment_words: Sequence[str],
+        **views: Tensor | None,
+    ) -> "Problem":
+        """With a backbone's text tower; labels and environments (arrays of numbers) go where the features are."""
         return cls(
-            backbone.text, backbone.tokenize, backbone.logit_scale, features,
-            torch.tensor(labels), torch.tensor(environments), tuple(classes), tuple(environment_words), **views,
-        )  # fmt: skip
+            text=backbone.text,
+            tokenize=backbone.tokenize,
+            logit_scale=backbone.logit_scale,
+            features=features,
+            labels=torch.tensor(labels, device=features.device),
+            environments=torch.tensor(environments, device=features.device),
+            class_words=tuple(classes),
+            environment_words=tuple(environment_words),
+            **views,
+        )
 
     def task(self, environments: Sequence[Sequence[str]]) -> Task:
         names = tuple(tuple(row) for row in environments)
@@ -209,7 +225,9 @@ def stack_identity(method: str, problem: Problem, runs: Sequence[Run]) -> str:
     """Hash of everything that decides a stack's outcome, so that a checkpoint of something else is never continued."""
     digest = hashlib.sha256()
     words = [problem.class_words, problem.environment_words]
-    configs = [[run.config, run.seed, run.train.tolist()] for run in runs]
+    # Judged images count too: they choose the best epoch, and their curves are part of the outcome.
+    judged = [{name: rows.tolist() for name, rows in run.judged.items()} for run in runs]
+    configs = [[run.config, run.seed, run.train.tolist(), sets] for run, sets in zip(runs, judged, strict=True)]
     digest.update(json.dumps([method, words, configs], sort_keys=True).encode())
     for tensor in (
         problem.features,
