@@ -203,9 +203,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         gone = sorted(set(range(len(self.classes_))) - set(class_ids[kept].tolist()))
         if gone:
             name = str(self.classes_[gone[0]])
-            raise DataError(f"no readable image of class {name!r}: {describe_failures(encoded)}")
+            raise DataError(f"no readable image of class {name!r}: {encoded.describe_failures()}")
         if failed:
-            warnings.warn(describe_failures(encoded), BayescalWarning, stacklevel=3)
+            warnings.warn(encoded.describe_failures(), BayescalWarning, stacklevel=3)
         return encoded, kept
 
     def _check_marked(self, train_class_ids: np.ndarray) -> None:
@@ -330,7 +330,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         self._check_fitted()
         encoded = self._bank().encode(_as_list(images), progress=self.verbose)
         if encoded.failures:
-            raise DataError(describe_failures(encoded, "could not be read"))
+            raise DataError(encoded.describe_failures("could not be read"))
         return self.predictor_.details(encoded.features)
 
     @property
@@ -398,16 +398,6 @@ def _as_list(images: Sequence[Any]) -> list[Any]:
     if isinstance(images, str | Path):
         raise DataError(f"expected a list of images, found the single path {str(images)!r}: pass [{str(images)!r}]")
     return list(images)
-
-
-def describe_failures(encoded: Encoded, what: str = "could not be read and were left out", shown: int = 3) -> str:
-    """How many images could not be read, and the first of them with the reason."""
-    failures = encoded.failures
-    if not failures:
-        return ""
-    first = "; ".join(f"{failure.name}: {failure.reason.rstrip('.')}" for failure in failures[:shown])
-    more = f"; and {len(failures) - shown} more" if len(failures) > shown else ""
-    return f"{len(failures)} of {len(encoded.hashes)} images {what} ({first}{more})"
 
 
 def _check_lengths(

@@ -54,11 +54,9 @@ def measure(
     kept = np.array([i for i in range(len(manifest)) if i not in failed], dtype=np.int64)
     unreadable = [{"image": failure.name, "reason": failure.reason} for failure in encoded.failures]
     if failed:
-        first = "; ".join(f"{entry['image']}: {entry['reason'].rstrip('.')}" for entry in unreadable[:3])
-        message = f"{len(failed)} of {len(manifest)} images could not be read and were left out ({first})"
         if not len(kept):
-            raise DataError(message)
-        _warn(message)
+            raise DataError(encoded.describe_failures("could not be read"))
+        _warn(encoded.describe_failures())
     labels, environments = labels[kept], torch.from_numpy(manifest.environment_ids[kept])
     probs = predictor.posterior(encoded.features[kept], environments)[0].cpu()
     groups = _environments(predictor, manifest, probs, labels, environments)

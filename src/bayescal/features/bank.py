@@ -42,6 +42,12 @@ class Encoded:
     failures: tuple[Failure, ...]
     computed: int  # rows that went through the model; the others came from the cache or were duplicates
 
+    def describe_failures(self, what: str = "could not be read and were left out", shown: int = 3) -> str:
+        """How many images could not be read, and the first of them with the reason."""
+        first = "; ".join(f"{failure.name}: {failure.reason.rstrip('.')}" for failure in self.failures[:shown])
+        more = f"; and {len(self.failures) - shown} more" if len(self.failures) > shown else ""
+        return f"{len(self.failures)} of {len(self.hashes)} images {what} ({first}{more})"
+
 
 def default_folder() -> Path:
     """$BAYESCAL_CACHE, or `bayescal` in the user's cache folder."""
