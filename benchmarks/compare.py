@@ -1,7 +1,7 @@
 """Two recorded runs of the benchmarks side by side:  python -m benchmarks.compare A B [--records FILE]
 
-A and B are commits (any unique beginning; a + at the end means: with uncommitted changes) or numbers of a record, as
-Python counts: 0 is the first, -1 the last. Of several records of a commit the last one is taken.
+A and B are commits (any unique beginning of four letters or more; a + at the end means: with uncommitted changes) or
+numbers of a record, as Python counts: 0 is the first, -1 the last. Of several records of a commit the last one counts.
 """
 
 import argparse
@@ -15,17 +15,18 @@ Record = dict[str, Any]
 
 def find_record(records: list[Record], wanted: str) -> Record:
     """The record of a commit or with a number; `LookupError` says what there is."""
-    matching = [record for record in records if (record["commit"] or "").startswith(wanted)]
-    commits = {record["commit"].rstrip("+") for record in matching}
-    if len(commits) == 1:
-        return matching[-1]
-    if not commits:
-        try:
-            return records[int(wanted)]
-        except (ValueError, IndexError):
-            known = ", ".join(dict.fromkeys(_name(record) for record in records)) or "none"
-            raise LookupError(f"there is no record of {wanted!r}; there are: {known}") from None
-    raise LookupError(f"{wanted!r} can mean {', '.join(sorted(commits))}")
+    if len(wanted) < 4 and wanted.lstrip("-").isdigit():
+        at = int(wanted)
+        matching = records[at:][:1] if -len(records) <= at else []
+    else:
+        matching = [record for record in records if (record["commit"] or "").startswith(wanted)]
+    commits = {(record["commit"] or "").rstrip("+") for record in matching}
+    if len(commits) > 1:
+        raise LookupError(f"{wanted!r} can mean {', '.join(sorted(commits))}")
+    if not matching:
+        known = ", ".join(dict.fromkeys(_name(record) for record in records)) or "none"
+        raise LookupError(f"there is no record of {wanted!r}; there are: {known}")
+    return matching[-1]
 
 
 def compare(a: Record, b: Record) -> list[list[str]]:

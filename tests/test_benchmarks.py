@@ -169,11 +169,13 @@ def test_records_are_kept_and_compared(tmp_path: Path):
 
 
 def test_records_are_found_by_commit_or_number():
-    records = [{"commit": c, "n": n} for n, c in enumerate(["aaa1", "abc2", "abc2+", None])]
-    assert compare.find_record(records, "aaa")["n"] == 0
-    assert compare.find_record(records, "abc2")["n"] == 2
+    records = [{"commit": c, "n": n} for n, c in enumerate(["12340a", "12340b", "12340b+", None])]
+    assert compare.find_record(records, "12340a")["n"] == 0
+    assert compare.find_record(records, "12340b")["n"] == 2
+    assert compare.find_record(records, "1")["n"] == 1
     assert compare.find_record(records, "-1")["n"] == 3
-    with pytest.raises(LookupError, match="can mean"):
-        compare.find_record(records, "a")
-    with pytest.raises(LookupError, match="no record of 'f00'"):
-        compare.find_record(records, "f00")
+    with pytest.raises(LookupError, match="can mean 12340a, 12340b"):
+        compare.find_record(records, "1234")
+    for missing in ("f00d", "4", "-5"):
+        with pytest.raises(LookupError, match=f"no record of '{missing}'"):
+            compare.find_record(records, missing)

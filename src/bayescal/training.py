@@ -187,7 +187,7 @@ def judge(method: Method, params: Params, data: StackData) -> dict[str, Tensor]:
 
 
 def _judge_together(method: Method, prepared: Any, data: StackData, mask: Tensor) -> Tensor:
-    """Accuracy (R,) of a method whose answer depends on the other images: each row sees its own set and no more."""
+    """Accuracy (R,) where each row sees its own set and no other image."""
     images, own = masked_images(mask)
     groups = torch.where(own, data.environments[images], -1)  # −1: fills up a row, not an image of its set
     right = method.logits(prepared, data.features[images], groups)[:, 0].argmax(-1) == data.labels[images]

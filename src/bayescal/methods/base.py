@@ -125,7 +125,8 @@ class Method(abc.ABC):
     schedule: ClassVar[Schedule] = staticmethod(cosine_with_warmup)
     # Entries of the parameters that no gradient touches (caches, running weights, what validation chose).
     frozen: ClassVar[tuple[str, ...]] = ()
-    # Images per call of `logits` in prediction, so that memory stays bounded; None: all at once.
+    # Images per call of `logits` in prediction, so that memory stays bounded; None: all at once, and each row is judged
+    # on its own images alone (where images are costly, or answered differently in other company).
     predict_chunk: ClassVar[int | None] = 4096
 
     def __init__(self, task: Task, runs: Runs):

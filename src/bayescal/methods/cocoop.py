@@ -39,6 +39,8 @@ class CoCoOp(Method):
     learns = "context vectors of a class prompt and a meta-net that shifts them for every image"
     cost = "one prompt tree per image"
     citation = "Zhou et al., Conditional Prompt Learning for Vision-Language Models, CVPR 2022"
+    # An image costs a prompt tree: each row reads its own images and no others. `logits` keeps memory bounded itself.
+    predict_chunk = None
     space: ClassVar[Space] = {
         **COMMON,
         **{name: PromptNetwork.space[name] for name in ("n_context", "context_init", "position")},
