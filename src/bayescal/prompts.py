@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bayescal.backbones.text_tower import TextTower
+from bayescal.backbones.text_tower import Packing, TextTower
 from bayescal.errors import BackboneError, BayescalWarning, DataError
 
 if TYPE_CHECKING:
@@ -101,6 +101,9 @@ class PromptTree(nn.Module):
             "place", place.to(words) if in_tail else None, persistent=False
         )
         self.register_buffer("ends", ends.to(device), persistent=False)
+        # Rows with names of their own have padding in other places: they keep it.
+        real = torch.arange(length) <= ends[0, :, None] if g == 1 else None  # (K, T)
+        self.packing = Packing(None if real is None else real.flatten().to(device))
         start = tower.embed(torch.tensor([tower.start_token], device=device))
         self.register_buffer("start", start, persistent=False)  # (1, W)
 
@@ -108,7 +111,8 @@ class PromptTree(nn.Module):
     def n_tokens(self) -> int:
         """Tokens that the tower computes per run and draw."""
         shared = 0 if self.layout.class_specific else self.layout.n_before
-        return 1 + shared + self.n_names * self.words.shape[2]
+        in_tails = self.n_names * self.words.shape[2] if self.packing.places is None else len(self.packing.places)
+        return 1 + shared + in_tails
 
     def forward(self, context: Tensor) -> Tensor:
         """Text features (R, S, K, D), not normalised."""
@@ -127,7 +131,7 @@ class PromptTree(nn.Module):
             tails = tails + self.place[:, None] @ own
         tails = tails.expand(r, s, k, t, w).reshape(r * s, k, t, w)
         ends = self.ends if self.ends.shape[0] == 1 else self.ends.repeat_interleave(s, dim=0)
-        return self.tower(prefix, tails, ends).view(r, s, k, -1)
+        return self.tower(prefix, tails, ends, self.packing).view(r, s, k, -1)
 
 
 def encode_token_lists(tower: TextTower, prompts: Sequence[Sequence[int]], chunk: int = 256) -> Tensor:

@@ -34,6 +34,31 @@ class Block(nn.Module):
         self.register_buffer("scale2", None)
 
 
+class Packing(nn.Module):
+    """Tails of different lengths without the padding that makes them equally long: (…, K·T, …) ↔ (…, n, …).
+
+    Padding stands behind the end-of-text token, where a causal tower never looks, so which numbers fill it is all one.
+    """
+
+    def __init__(self, real: Tensor | None = None):
+        """`real` (K·T,) bool: which positions hold a token; None: all of them."""
+        super().__init__()
+        self.places: Tensor | None
+        self.slots: Tensor | None
+        some = real is not None and not bool(real.all())
+        self.register_buffer("places", real.nonzero()[:, 0] if some else None, persistent=False)  # (n,)
+        self.register_buffer("slots", (real.cumsum(0) - 1).clamp(min=0) if some else None, persistent=False)  # (K·T,)
+
+    def pack(self, x: Tensor) -> Tensor:
+        return x if self.places is None else x.index_select(1, self.places)
+
+    def pad(self, x: Tensor) -> Tensor:
+        return x if self.slots is None else x.index_select(1, self.slots)
+
+
+NO_PACKING = Packing()
+
+
 class TextTower(nn.Module):
     """CLIP's text transformer on a two-level tree: a shared prefix, and one tail per prompt.
 
@@ -85,11 +110,13 @@ class TextTower(nn.Module):
         """Token embeddings without positions: (…) → (…, W)."""
         return self.token_embedding(ids)
 
-    def forward(self, prefix: Tensor, tails: Tensor, ends: Tensor) -> Tensor:
+    def forward(self, prefix: Tensor, tails: Tensor, ends: Tensor, packing: "Packing | None" = None) -> Tensor:
         """Text features of K prompts: prefix (B, P, W), tails (B, K, T, W), ends (B or 1, K) → (B, K, D).
 
-        Embeddings come without positions; `ends` is where the end-of-text token stands in each tail.
+        Embeddings come without positions; `ends` is where the end-of-text token stands in each tail. With `packing`,
+        the padding behind the ends is computed nowhere but inside the attention.
         """
+        packing = packing or NO_PACKING
         b, p, w = prefix.shape
         _, k, t, _ = tails.shape
         if p + t > self.context_length:
@@ -99,47 +126,46 @@ class TextTower(nn.Module):
             )
         prefix = prefix + self.positions[:p]
         tails = tails + self.positions[p : p + t]
-        x = torch.cat([prefix, tails.reshape(b, k * t, w)], dim=1)
+        x = torch.cat([prefix, packing.pack(tails.reshape(b, k * t, w))], dim=1)
         for block in self.blocks[:-1]:
-            x = x + _scaled(self._attend(block, block.norm1(x), p, k, t), block.scale1)
+            x = x + _scaled(self._attend(block, block.norm1(x), p, k, t, packing), block.scale1)
             x = x + _scaled(self._mlp(block, block.norm2(x)), block.scale2)
-        x = self._last_block(self.blocks[-1], x, p, k, t, ends)
+        x = self._last_block(self.blocks[-1], x, p, k, t, ends, packing)
         x = self.norm(x) @ self.projection
         return x if self.projection_bias is None else x + self.projection_bias
 
     def _mlp(self, block: Block, x: Tensor) -> Tensor:
         return block.down(ACTIVATIONS[self.activation](block.up(x)))
 
-    def _attend(self, block: Block, x: Tensor, p: int, k: int, t: int) -> Tensor:
+    def _attend(self, block: Block, x: Tensor, p: int, k: int, t: int, packing: "Packing") -> Tensor:
         """Causal attention of every token: prefix tokens to the prefix, tail tokens to the prefix and their tail."""
-        b, length, w = x.shape
+        b, _, w = x.shape
         h = self.heads
-        q, key, v = block.qkv(x).view(b, length, 3, h, w // h).permute(2, 0, 3, 1, 4)  # each (B, H, L, w)
-        above = F.scaled_dot_product_attention(q[:, :, :p], key[:, :, :p], v[:, :, :p], is_causal=True)
-        tail = (b, h, k, t, w // h)
-        q_t, k_t, v_t = (z[:, :, p:].reshape(tail) for z in (q, key, v))
+        qkv = block.qkv(x)
+        q, key, v = qkv[:, :p].view(b, p, 3, h, w // h).permute(2, 0, 3, 1, 4)  # each (B, H, P, w)
+        above = F.scaled_dot_product_attention(q, key, v, is_causal=True)
+        tails = packing.pad(qkv[:, p:]).view(b, k, t, 3, h, w // h)
+        q_t, k_t, v_t = tails.permute(3, 0, 4, 1, 2, 5)  # each (B, H, K, T, w)
         hidden = torch.ones(t, t, dtype=torch.bool, device=x.device).triu(1)
-        below = _two_part_attention(q_t, key[:, :, :p], v[:, :, :p], k_t, v_t, hidden)
-        both = torch.cat([above, below.reshape(b, h, k * t, w // h)], dim=2)
-        return block.out(both.transpose(1, 2).reshape(b, length, w))
+        below = _two_part_attention(q_t, key, v, k_t, v_t, hidden)
+        below = packing.pack(below.permute(0, 2, 3, 1, 4).reshape(b, k * t, w))
+        both = torch.cat([above.transpose(1, 2).reshape(b, p, w), below], dim=1)
+        return block.out(both)
 
-    def _last_block(self, block: Block, x: Tensor, p: int, k: int, t: int, ends: Tensor) -> Tensor:
+    def _last_block(self, block: Block, x: Tensor, p: int, k: int, t: int, ends: Tensor, packing: "Packing") -> Tensor:
         """The last layer at the end-of-text tokens alone: (B, L, W) → (B, K, W)."""
-        b, length, w = x.shape
+        b, _, w = x.shape
         h = self.heads
         at = ends.expand(b, k)[:, :, None, None].expand(b, k, 1, w)
-        x_end = x[:, p:].reshape(b, k, t, w).gather(2, at)  # (B, K, 1, W)
+        x_end = packing.pad(x[:, p:]).view(b, k, t, w).gather(2, at)  # (B, K, 1, W)
         normed = block.norm1(x)
-        normed_end = normed[:, p:].reshape(b, k, t, w).gather(2, at)
-        key, v = F.linear(normed, block.qkv.weight[w:], block.qkv.bias[w:]).view(b, length, 2, h, -1).unbind(2)
-        key, v = key.transpose(1, 2), v.transpose(1, 2)  # (B, H, L, w)
-        q = F.linear(normed_end, block.qkv.weight[:w], block.qkv.bias[:w])
+        kv = F.linear(normed, block.qkv.weight[w:], block.qkv.bias[w:])
+        key, v = kv[:, :p].view(b, p, 2, h, w // h).permute(2, 0, 3, 1, 4)  # (B, H, P, w)
+        k_t, v_t = packing.pad(kv[:, p:]).view(b, k, t, 2, h, w // h).permute(3, 0, 4, 1, 2, 5)
+        q = F.linear(block.norm1(x_end), block.qkv.weight[:w], block.qkv.bias[:w])
         q = q.view(b, k, h, 1, w // h).transpose(1, 2)  # (B, H, K, 1, w)
-        tail = (b, h, k, t, w // h)
         hidden = torch.arange(t, device=x.device) > ends[:, None, :, None, None]  # (B or 1, 1, K, 1, T)
-        out = _two_part_attention(
-            q, key[:, :, :p], v[:, :, :p], key[:, :, p:].reshape(tail), v[:, :, p:].reshape(tail), hidden
-        )
+        out = _two_part_attention(q, key, v, k_t, v_t, hidden)
         out = block.out(out.permute(0, 2, 3, 1, 4).reshape(b, k, w))
         x_end = x_end[:, :, 0] + _scaled(out, block.scale1)
         return x_end + _scaled(self._mlp(block, block.norm2(x_end)), block.scale2)
