@@ -9,8 +9,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
+
 from benchmarks import imports, pacs, stack, step
-from benchmarks.measure import CLOCKS, RECORDS, ROOT, Result, print_results, write_record
+from benchmarks.measure import CLOCKS, RECORDS, ROOT, Result, print_results, processors_used, write_record
 
 PACS_FOLDER = ROOT.parent / "shared" / "data" / "pacs"
 
@@ -38,16 +40,16 @@ def main() -> None:
     }
     if folder.is_dir():
         parts["pacs"] = lambda: pacs.run(folder)
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    if load > 0.5 and arguments.clock == "wall":
-        print(f"Other programs keep {load:.1f} processors busy: wrong times, and ratios that may be off.")
+    used, threads = processors_used(), torch.get_num_threads()
+    if used < 0.8 * threads and arguments.clock == "wall":
+        print(f"torch's {threads} threads get {used:.1f} processors: times are wrong, and ratios may be.")
     results = []
     for name in arguments.only or parts:
         if name in parts:
             print(f"{name} …", flush=True)
             results += parts[name]()
     print_results(results, title=f"bayescal on {os.cpu_count()} CPU cores, {arguments.clock} time")
-    write_record(results, arguments.output, load=load, clock=arguments.clock)
+    write_record(results, arguments.output, clock=arguments.clock, processors_used=round(used, 2))
 
 
 if __name__ == "__main__":

@@ -91,6 +91,20 @@ def spread(times: dict[str, list[float]]) -> dict[str, str]:
     return {f"{name} (min, max)": f"{min(values):.4g}, {max(values):.4g}" for name, values in times.items()}
 
 
+def processors_used(seconds: float = 0.5) -> float:
+    """How many processors torch's threads really get: fewer than it has threads, where others use them or where all
+    threads were put on one. Threads that wait for each other on one processor make small steps many times slower."""
+    import torch
+    from torch.nn import functional as F
+
+    x, weight = torch.ones(512, 512), torch.ones(2048, 512)
+    F.linear(x, weight)
+    started, busy = time.perf_counter(), time.process_time()
+    while time.perf_counter() - started < seconds:
+        F.linear(x, weight)
+    return (time.process_time() - busy) / (time.perf_counter() - started)
+
+
 def commit() -> str | None:
     """The checked-out commit, with a + when files differ from it; None outside a repository."""
     try:

@@ -155,7 +155,7 @@ def test_rivals_take_turns():
 
 def test_records_are_kept_and_compared(tmp_path: Path):
     path = tmp_path / "results" / "cpu.jsonl"
-    measure.write_record([Result("step", 0.2, 5.0, 25.0), Result("gone", 1.0)], path, load=0.1)
+    measure.write_record([Result("step", 0.2, 5.0, 25.0), Result("gone", 1.0)], path, clock="wall")
     measure.write_record([Result("step", 0.1, 5.0, 25.0), Result("new", 2.0, unit="GB")], path)
     records = measure.read_records(path)
     assert [json.loads(line)["results"][0]["ratio"] for line in path.read_text().splitlines()] == [25.0, 50.0]
