@@ -101,6 +101,7 @@ def run_method(name: str, problem: Problem, defaults, hashes, seeds, shots: int,
         "validation": float(np.mean([max(r.curves["val"]) for r in results])),
         "parameters": method.parameter_count(results[0].params),
         "seconds": seconds,
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else "",
         "predict_seconds": time.perf_counter() - started - seconds,
         "stopped": [r.stopped for r in results if r.stopped],
         "config": config if not options else {**config, "word_vectors": Path(config["word_vectors"]).name},
@@ -124,9 +125,9 @@ def table(results: dict) -> str:
         average = f"**{average}**" if mean[name] == best else average
         ece = f"{100 * np.mean(entry['ece']):.1f}"
         title = get_method(name).title
-        lines.append(
-            f"| {title} | {' | '.join(cells)} | {average} | {ece} | {entry['parameters']:,} | {entry['seconds']:.1f} |"
-        )
+        seconds = f"{entry['seconds']:.1f}" + (f" ({entry['device']})" if entry.get("device") else "")
+        row = [title, *cells, average, ece, f"{entry['parameters']:,}", seconds]
+        lines.append(f"| {' | '.join(row)} |")
     total = sum(results[name]["seconds"] + results[name]["predict_seconds"] for name in names)
     head = [
         "# Every method, default hyper-parameters",
