@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 .PHONY: demo test lint format bench lock clean
 
 demo: $(READY)
-	$(BIN)/bayescal demo
+	$(BIN)/bayescal demo --force
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup

@@ -194,7 +194,7 @@ def table(scores: dict[str, dict[str, Score]], n_seeds: int):
     for column in ("accuracy", "Acc*", "coverage", "ECE"):
         out.add_column(column, justify="right", no_wrap=True)
     for name, by_place in scores.items():
-        for place, words in (("seen", "as in training"), ("unseen", "reversed")):
+        for place, words in (("seen", "as trained"), ("unseen", "reversed")):
             score = by_place[place]
             numbers = (score.accuracy, score.selective, score.coverage, score.ece)
             title = get_method(name).title if place == "seen" else ""
@@ -206,7 +206,7 @@ def _percent(pair: tuple[float, float]) -> str:
     mean, error = pair
     if np.isnan(mean):
         return "–"
-    return f"{100 * mean:.1f}" if np.isnan(error) else f"{100 * mean:.1f} ± {100 * error:.1f}"
+    return f"{100 * mean:.1f}" if np.isnan(error) else f"{100 * mean:.1f}±{100 * error:.1f}"
 
 
 def verdict(scores: dict[str, dict[str, Score]]) -> str:
