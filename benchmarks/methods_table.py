@@ -91,7 +91,7 @@ def run_method(name: str, problem: Problem, defaults, hashes, seeds, shots: int,
     seconds = time.perf_counter() - started
     accuracy, ece = [], []
     for result, test in zip(results, tests, strict=True):
-        probs = result.predict(problem, problem.features[test], draws=DRAWS, best=True).probs
+        probs = result.predict(problem, problem.features[test], draws=DRAWS, checkpoint="val").probs
         accuracy.append(float(metrics.accuracy(probs, problem.labels[test])))
         ece.append(float(metrics.ece(probs, problem.labels[test])))
     method = results[0].bind(problem)

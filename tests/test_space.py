@@ -10,12 +10,16 @@ import tiny
 from bayescal.errors import MethodError
 from bayescal.methods import get_method, method_names
 from bayescal.space import (
+    Choice,
+    Log10Uniform,
+    Uniform,
     check_options,
     choice,
     default_config,
     draw_config,
     log10_uniform,
     number,
+    searched,
     setting,
     settings_of,
     uniform,
@@ -78,6 +82,60 @@ def test_uniform_is_uniform():
 def test_choices_are_equally_likely():
     kinds = drawn("kind")
     assert stats.chisquare([kinds.count(kind) for kind in ("a", "b", "c")]).pvalue > 0.01
+
+
+def test_a_whole_number_is_a_draw_cut_down():
+    """The same stream of random numbers as the draw it is cut from, and every value of the range can occur."""
+    plain, whole = log10_uniform(0, 4), log10_uniform(0, 4, whole=True)
+    for seed in range(200):
+        value = whole(random.Random(seed))
+        assert type(value) is int
+        assert value == math.floor(plain(random.Random(seed)))
+        assert 1 <= value <= 10_000
+
+
+def test_draws_take_one_number_from_the_generator_and_use_it_plainly():
+    """Draws of earlier versions keep their values: each is one call of the generator's own function."""
+    made = lambda draw: draw(random.Random("3/rate"))  # noqa: E731
+    r = lambda: random.Random("3/rate")  # noqa: E731
+    assert made(uniform(0.2, 0.8)) == r().uniform(0.2, 0.8)
+    assert made(log10_uniform(-4, -1)) == 10 ** r().uniform(-4, -1)
+    assert made(log10_uniform(0, 4, whole=True)) == int(10 ** r().uniform(0, 4))
+    assert made(choice("a", "b", "c")) == r().choice(("a", "b", "c"))
+
+
+def test_draws_are_plain_values():
+    """They can be compared and printed, so that a study can say what it searched."""
+    assert uniform(0, 1) == Uniform(0, 1) != Uniform(0, 2)
+    assert log10_uniform(0, 4, whole=True) == Log10Uniform(0, 4, whole=True) != log10_uniform(0, 4)
+    assert choice("a", "b") == Choice(("a", "b"))
+    assert repr(choice(True, False)) == "Choice(options=(True, False))"
+
+
+def test_optuna_searches_the_same_ranges():
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    assert uniform(0.2, 0.8).distribution() == FloatDistribution(0.2, 0.8)
+    assert log10_uniform(-4, -1).distribution() == FloatDistribution(1e-4, 1e-1, log=True)
+    assert log10_uniform(0, 4, whole=True).distribution() == IntDistribution(1, 10_000, log=True)
+    assert choice("end", "middle").distribution() == CategoricalDistribution(("end", "middle"))
+
+
+def test_searched_is_what_has_a_draw():
+    assert searched(SPACE) == {
+        "rate": Log10Uniform(-4, -1),
+        "share": Uniform(0.2, 0.8),
+        "kind": Choice(("a", "b", "c")),
+    }
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_optuna_accepts_what_a_method_draws(name):
+    for draw in searched(get_method(name).space).values():
+        distribution = draw.distribution()
+        for seed in range(20):
+            value = draw(random.Random(seed))
+            assert distribution._contains(distribution.to_internal_repr(value))
 
 
 def test_what_has_no_draw_or_is_given_is_not_searched():

@@ -53,10 +53,144 @@ def test_best_checkpoint_is_the_best_on_validation():
         val = r.curves["val"]
         best = max(val)
         assert r.best_epoch == max(i + 1 for i, v in enumerate(val) if v == best)  # ties: the later epoch
-        probs = r.predict(problem, problem.features, draws=0, best=True).probs[0]
+        probs = r.predict(problem, problem.features, draws=0, checkpoint="val").probs[0]
         run = tiny.tiny_run(r.config, r.seed)
         rows = run.judged["val"]
         assert float((probs.argmax(-1) == problem.labels)[rows].float().mean()) == pytest.approx(best)
+
+
+def with_ood_val(run):
+    """The run, judged on images of the third environment as well: four of "ood_val", so that epochs tie and differ."""
+    return stacks.replace(run, judged={**run.judged, "ood_val": run.judged["test"][:4]})
+
+
+def test_each_chooser_has_its_own_checkpoint():
+    problem = tiny.tiny_problem()
+    coop = default_config(get_method("coop").space, tiny.Defaults, epochs=12, learning_rate=0.3)
+    runs = [with_ood_val(tiny.tiny_run(coop, seed)) for seed in range(4)]
+    results = train_runs("coop", problem, runs)
+    for run, result in zip(runs, results, strict=True):
+        assert set(result.best) == {"val", "ood_val"}  # "test" is judged but chooses nothing
+        for chooser, best in result.best.items():
+            curve = result.curves[chooser]
+            assert best.epoch == max(i + 1 for i, v in enumerate(curve) if v == max(curve))
+            probs = result.predict(problem, problem.features, draws=0, checkpoint=chooser).probs[0]
+            right = (probs.argmax(-1) == problem.labels)[run.judged[chooser]]
+            assert float(right.float().mean()) == pytest.approx(max(curve))
+        assert result.best_epoch == result.best["val"].epoch
+        assert result.best_params is result.best["val"].params
+    assert any(r.best["val"].epoch != r.best["ood_val"].epoch for r in results)
+    # A second chooser changes neither the training nor what the first one chose.
+    fewer = train_runs("coop", problem, [tiny.tiny_run(coop, seed) for seed in range(4)])
+    for plain, result in zip(fewer, results, strict=True):
+        assert set(plain.best) == {"val"}
+        assert plain.best_epoch == result.best_epoch
+        assert torch.equal(plain.best_params["context"], result.best_params["context"])
+
+
+def test_without_validation_images_the_last_epoch_is_best():
+    problem = tiny.tiny_problem()
+    run = tiny.tiny_run(config(), 1)
+    bad = tiny.tiny_run(config(learning_rate=float("inf")), 2)
+    for judged in ({}, {"test": run.judged["test"]}):
+        result, dead = train_runs("bayes-cal", problem, [stacks.replace(r, judged=judged) for r in (run, bad)])
+        assert set(result.best) == {"val"}
+        assert result.best_epoch == tiny.Defaults.epochs
+        assert all(torch.equal(result.best_params[n], result.params[n]) for n in result.params)
+        assert dead.best_epoch == 1  # the warm-up epoch, the only one it finished
+
+
+def test_a_stopped_row_offers_nothing_to_any_chooser():
+    problem = tiny.tiny_problem()
+    bad = with_ood_val(tiny.tiny_run(config(learning_rate=float("inf")), 3))
+    (result,) = train_runs("bayes-cal", problem, [bad], trajectory=True)
+    for best in result.best.values():
+        assert best.epoch == 1  # the warm-up epoch
+        assert all(torch.equal(best.params[n][0], path[1]) for n, path in result.trajectory.items())
+    assert not torch.isfinite(result.params["class.context"]).all()
+
+
+def test_checkpoints_that_a_run_does_not_have_are_refused_by_name():
+    problem = tiny.tiny_problem()
+    (result,) = train_runs("bayes-cal", problem, [tiny.tiny_run(config(), 1)])
+    with pytest.raises(MethodError, match=r"no checkpoint 'ood_val'; it has 'last', 'val'$"):
+        result.predict(problem, problem.features, draws=0, checkpoint="ood_val")
+    last = result.predict(problem, problem.features, draws=0, checkpoint="last")
+    assert torch.equal(last.probs, result.predict(problem, problem.features, draws=0).probs)
+
+
+def test_what_validation_chooses_is_in_every_checkpoint():
+    """Tip-Adapter-F: α and β are searched after training, for the last parameters and for each chooser's."""
+    problem = tiny.tiny_problem()
+    noise = torch.randn(120, 12, generator=torch.Generator().manual_seed(1))
+    problem = stacks.replace(problem, features=problem.features + 3 * noise)
+    small = {"epochs": 6, "learning_rate": 0.1, "tip_alpha_steps": 4, "tip_beta_steps": 5}
+    run = with_ood_val(tiny.tiny_run(default_config(get_method("tip-adapter-f").space, tiny.Defaults, **small), 2))
+    (result,) = train_runs("tip-adapter-f", problem, [run])
+    method = result.bind(problem)
+    data = stack_data(problem, [run], [[0, 1]])
+    val = training.validation_samples(data)
+    for params in (result.params, *(best.params for best in result.best.values())):
+        start = {**params, "alpha": method.runs["tip_alpha"], "beta": method.runs["tip_beta"]}
+        searched = method.finish(start, val)
+        assert torch.equal(params["alpha"], searched["alpha"])
+        assert torch.equal(params["beta"], searched["beta"])
+    assert any(float(best.params["alpha"]) != 1.0 for best in result.best.values())
+
+
+def test_trajectory_is_every_epoch_from_the_start_to_the_end():
+    problem = tiny.tiny_problem(dtype=torch.float64)
+    runs = [tiny.tiny_run(config(epochs=4), seed) for seed in (1, 2)]
+    plain = train_runs("bayes-cal", problem, runs)
+    results = train_runs("bayes-cal", problem, runs, trajectory=True)
+    method = get_method("bayes-cal")
+    bound = method(problem.task([("photo", "sketch")]), stacks.Runs.stack(method.space, [runs[1].config], [2]))
+    data = stack_data(problem, runs[1:], [[0, 1]])
+    seen = {}
+    train(bound, data, observe=lambda epoch, params: seen.update({epoch: stacks.copies(params, ())}))
+    assert list(seen) == [0, 1, 2, 3, 4]
+    start = bound.init(training.training_samples(data))
+    for name, path in results[1].trajectory.items():
+        assert path.shape == (5, *start[name].shape[1:])
+        assert torch.equal(path[0], start[name][0])
+        assert torch.equal(path[-1], results[1].params[name][0])
+        assert not torch.equal(path[0], path[1])
+        for epoch, params in seen.items():
+            assert torch.allclose(path[epoch], params[name][0], rtol=0, atol=1e-10)
+    for a, b in zip(plain, results, strict=True):
+        assert a.trajectory is None
+        assert all(torch.equal(a.params[n], b.params[n]) for n in a.params)  # looking on changes nothing
+
+
+def test_trajectory_holds_what_is_learned_alone():
+    problem = tiny.tiny_problem()
+    for name, learned in (("cal-lv", {"class.vectors", "environment.vectors"}), ("clip", set())):
+        made = default_config(get_method(name).space, tiny.Defaults)
+        (result,) = train_runs(name, problem, [tiny.tiny_run(made, 1)], trajectory=True)
+        assert set(result.trajectory) == learned
+
+
+def test_trajectory_and_checkpoints_exclude_each_other(tmp_path):
+    """A finished checkpoint would give an empty trajectory: it is not read, and none is written."""
+    problem = tiny.tiny_problem()
+    run = tiny.tiny_run(config(), 1)
+    train_runs("bayes-cal", problem, [run], checkpoints=tmp_path)
+    (result,) = train_runs("bayes-cal", problem, [run], checkpoints=tmp_path, trajectory=True)
+    assert len(result.trajectory["class.context"]) == tiny.Defaults.epochs + 1
+    train_runs("bayes-cal", problem, [run], checkpoints=tmp_path / "none", trajectory=True)
+    assert not (tmp_path / "none").exists()
+
+
+def test_features_are_hashed_for_checkpoints_alone(tmp_path, monkeypatch):
+    asked = []
+    real = stacks.stack_identity
+    monkeypatch.setattr(stacks, "stack_identity", lambda *given: asked.append(1) or real(*given))
+    problem = tiny.tiny_problem()
+    run = tiny.tiny_run(config(epochs=1), 1)
+    train_runs("bayes-cal", problem, [run])
+    assert not asked
+    train_runs("bayes-cal", problem, [run], checkpoints=tmp_path)
+    assert asked
 
 
 def test_epoch_visits_every_image():
@@ -108,8 +242,12 @@ def test_interrupted_training_continues(tmp_path, monkeypatch):
     """Stop after some epochs by an exception; the second call starts from the checkpoint and ends up the same."""
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0.0)
     problem = tiny.tiny_problem()
-    runs = [tiny.tiny_run(config(epochs=6), seed) for seed in (1, 2)]
-    whole = train_runs("bayes-cal", problem, runs)
+    rates = {3: 1.0, 1: 0.3}
+    runs = [with_ood_val(tiny.tiny_run(config(epochs=6, learning_rate=rate), seed)) for seed, rate in rates.items()]
+    whole = train_runs("bayes-cal", problem, runs, probe_every=2)
+    chosen = [(r.best["val"].epoch, r.best["ood_val"].epoch) for r in whole]
+    assert any(val < 4 for val, _ in chosen)  # before the interruption: what is continued must remember it
+    assert any(ood < 4 for _, ood in chosen)
     steps = []
     epoch_of = training._train_epoch
 
@@ -121,14 +259,47 @@ def test_interrupted_training_continues(tmp_path, monkeypatch):
 
     monkeypatch.setattr(training, "_train_epoch", stop_at)
     with pytest.raises(KeyboardInterrupt):
-        train_runs("bayes-cal", problem, runs, checkpoints=tmp_path)
+        train_runs("bayes-cal", problem, runs, checkpoints=tmp_path, probe_every=2)
     steps += [None]  # the second call may run to the end
-    again = train_runs("bayes-cal", problem, runs, checkpoints=tmp_path)
+    again = train_runs("bayes-cal", problem, runs, checkpoints=tmp_path, probe_every=2)
     assert steps == [0, 1, 2, 3, None, 4, 5]
     for a, b in zip(whole, again, strict=True):
         assert all(torch.equal(a.params[n], b.params[n]) for n in a.params)
         assert a.curves == b.curves
         assert a.best_epoch == b.best_epoch
+        assert a.best.keys() == b.best.keys() == {"val", "ood_val"}
+        for chooser, best in a.best.items():
+            assert best.epoch == b.best[chooser].epoch
+            assert all(torch.equal(value, b.best[chooser].params[n]) for n, value in best.params.items())
+        assert a.probes == b.probes
+        assert a.probes["epoch"] == [0, 2, 4]
+
+
+def test_other_probes_are_another_training(tmp_path):
+    """A finished checkpoint without probes cannot answer a call that asks for them."""
+    problem = tiny.tiny_problem()
+    run = tiny.tiny_run(config(), 1)
+    plain, probed, rarely = (
+        train_runs("bayes-cal", problem, [run], checkpoints=tmp_path, probe_every=every)[0] for every in (0, 1, 2)
+    )
+    assert plain.probes == {}
+    assert probed.probes["epoch"] == [0, 1, 2]
+    assert rarely.probes["epoch"] == [0, 2]
+
+
+def test_checkpoint_of_an_older_format_is_not_continued(tmp_path):
+    """The file of an earlier version has the same name and the same identity, but other tensors."""
+    from safetensors.torch import save_file
+
+    problem = tiny.tiny_problem()
+    run = tiny.tiny_run(config(), 1)
+    identity = stacks.stack_identity("bayes-cal", problem, [run])
+    old = {"best/class.context": torch.zeros(1, 4, 16), "rows/best_epoch": torch.tensor([1])}
+    metadata = {"epoch": "2", "identity": identity}
+    save_file(old, tmp_path / f"{identity[:24]}.safetensors", metadata=metadata)
+    (anew,) = train_runs("bayes-cal", problem, [run], checkpoints=tmp_path)
+    (fresh,) = train_runs("bayes-cal", problem, [run])
+    assert anew.curves == fresh.curves
 
 
 def test_checkpoint_of_something_else_is_not_continued(tmp_path):

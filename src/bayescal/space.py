@@ -7,17 +7,74 @@ one form separate stacks.
 import difflib
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bayescal.errors import MethodError
 
 if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
     from bayescal.backbones.defaults import TrainingDefaults
 
-Draw = Callable[[random.Random], Any]
 Config = dict[str, Any]  # one run's hyper-parameters
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Any number between low and high, all equally likely."""
+
+    low: float
+    high: float
+
+    def __call__(self, r: random.Random) -> float:
+        return r.uniform(self.low, self.high)
+
+    def distribution(self) -> "BaseDistribution":
+        """The same range, for Optuna."""
+        from optuna.distributions import FloatDistribution
+
+        return FloatDistribution(self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Log10Uniform:
+    """10^u, the exponent u uniform between low and high; `whole`: cut down to a whole number, for counts."""
+
+    low: float
+    high: float
+    whole: bool = False
+
+    def __call__(self, r: random.Random) -> float | int:
+        value = 10 ** r.uniform(self.low, self.high)
+        return int(value) if self.whole else value
+
+    def distribution(self) -> "BaseDistribution":
+        """The same range, for Optuna (which rounds whole numbers to the nearest, where a draw cuts them down)."""
+        from optuna.distributions import FloatDistribution, IntDistribution
+
+        low, high = 10.0**self.low, 10.0**self.high
+        return IntDistribution(int(low), int(high), log=True) if self.whole else FloatDistribution(low, high, log=True)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of the options, all equally likely."""
+
+    options: tuple[Any, ...]
+
+    def __call__(self, r: random.Random) -> Any:
+        return r.choice(self.options)
+
+    def distribution(self) -> "BaseDistribution":
+        """The same options, for Optuna."""
+        from optuna.distributions import CategoricalDistribution
+
+        return CategoricalDistribution(self.options)
+
+
+Draw = Uniform | Log10Uniform | Choice  # called with a random.Random, it gives a value
 
 
 @dataclass(frozen=True)
@@ -43,16 +100,21 @@ def setting(default: Any, draw: Draw | None = None) -> Param:
     return Param(default, draw, is_number=False)
 
 
-def log10_uniform(low: float, high: float) -> Draw:
-    return lambda r: 10 ** r.uniform(low, high)
+def uniform(low: float, high: float) -> Uniform:
+    return Uniform(low, high)
 
 
-def uniform(low: float, high: float) -> Draw:
-    return lambda r: r.uniform(low, high)
+def log10_uniform(low: float, high: float, whole: bool = False) -> Log10Uniform:
+    return Log10Uniform(low, high, whole)
 
 
-def choice(*options: Any) -> Draw:
-    return lambda r: r.choice(options)
+def choice(*options: Any) -> Choice:
+    return Choice(options)
+
+
+def searched(space: Space) -> dict[str, Draw]:
+    """The parameters that a search varies, each with its draw."""
+    return {name: param.draw for name, param in space.items() if param.draw is not None}
 
 
 def default_config(space: Space, defaults: "TrainingDefaults", **given: Any) -> Config:
@@ -66,9 +128,7 @@ def default_config(space: Space, defaults: "TrainingDefaults", **given: Any) -> 
 def draw_config(space: Space, defaults: "TrainingDefaults", trial: int, **given: Any) -> Config:
     """Random draw number `trial`; adding a parameter to a space leaves the draws of the others as they were."""
     drawn = {
-        name: param.draw(random.Random(f"{trial}/{name}"))
-        for name, param in space.items()
-        if param.draw is not None and name not in given
+        name: draw(random.Random(f"{trial}/{name}")) for name, draw in searched(space).items() if name not in given
     }
     return default_config(space, defaults, **(drawn | given))
 

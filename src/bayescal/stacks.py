@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from bayescal.console import messages
+from bayescal.errors import MethodError
 from bayescal.methods import get_method
 from bayescal.methods.base import Method, Predictive, Runs, Task, predict
 from bayescal.optim import Params
@@ -73,36 +74,74 @@ class Run:
     config: Config
     seed: int
     train: Tensor  # (n,) image indices
-    judged: Mapping[str, Tensor] = field(default_factory=dict)  # name → image indices; "val" picks the checkpoint
+    judged: Mapping[str, Tensor] = field(
+        default_factory=dict
+    )  # name → image indices; `training.CHOOSERS` among them pick checkpoints
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run's parameters, a stack of one row, at the end of an epoch (counted from 1; 0: before the first)."""
+
+    params: Params
+    epoch: int
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run learned and how it went; `params` and `best_params` are stacks of one row."""
+    """What a run learned and how it went; parameters are stacks of one row."""
 
     method: str
     config: Config
     seed: int
     environments: tuple[str, ...]  # words of the training environments
     params: Params
-    best_params: Params
-    best_epoch: int
+    best: dict[str, Checkpoint]  # by chooser; "val" is always there: without such a set, the last epoch
     curves: dict[str, list[float]]
     stopped: str | None
     seconds: float
+    probes: dict[str, list[float]] = field(default_factory=dict)  # gradient norms by loss term, and their "epoch"
+    trajectory: Params | None = None  # (epochs + 1, …) each: the learned parameters, from the start to the end
 
-    def bind(self, problem: Problem, classes: Sequence[str] | None = None) -> Method:
-        """The method with this run's row, ready to predict; with other `classes`, to predict new names."""
+    @property
+    def best_params(self) -> Params:
+        return self.best["val"].params
+
+    @property
+    def best_epoch(self) -> int:
+        return self.best["val"].epoch
+
+    def params_at(self, checkpoint: str) -> Params:
+        """Parameters at the "last" epoch, or at the best one of a chooser: "val", "ood_val"."""
+        if checkpoint == "last":
+            return self.params
+        if checkpoint not in self.best:
+            known = ", ".join(map(repr, ("last", *self.best)))
+            raise MethodError(f"this run has no checkpoint {checkpoint!r}; it has {known}")
+        return self.best[checkpoint].params
+
+    def bind(self, problem: Problem, classes: Sequence[str] | None = None, rows: int = 1) -> Method:
+        """The method with this run's row, ready to predict; with other `classes`, to predict new names.
+
+        `rows`: as many equal rows, for other parameters of the same run (`landscape.py`).
+        """
         method = get_method(self.method)
         task = problem.task([self.environments])
         if classes is not None:
             task = replace(task, classes=tuple(classes))
-        return method(task, Runs.stack(method.space, [self.config], [self.seed], problem.features.device))
+        runs = Runs.stack(method.space, [self.config] * rows, [self.seed] * rows, problem.features.device)
+        return method(task, runs)
 
     def predict(
-        self, problem: Problem, features: Tensor, *, draws: int, best: bool = False, groups: Tensor | None = None
+        self,
+        problem: Problem,
+        features: Tensor,
+        *,
+        draws: int,
+        checkpoint: str = "last",
+        groups: Tensor | None = None,
     ) -> Predictive:
-        return predict(self.bind(problem), self.best_params if best else self.params, features, draws, groups)
+        return predict(self.bind(problem), self.params_at(checkpoint), features, draws, groups)
 
 
 def train_runs(
@@ -112,18 +151,25 @@ def train_runs(
     *,
     max_rows: int = 256,
     checkpoints: Path | None = None,
-    progress: str | None = None,
+    progress: str | Callable[[int], None] | None = None,
+    trajectory: bool = False,
+    probe_every: int = 0,
 ) -> list[RunResult]:
     """Train every run, as few stacks as their settings allow; results come in the order of the runs.
 
-    With `checkpoints` (a folder) a killed call continues. `progress` is the title of a progress bar; None: no bar.
+    With `checkpoints` (a folder) a killed call continues. `progress` is the title of a progress bar, or is told
+    how many runs × epochs were just finished; None: no bar.
+    `trajectory` keeps the learned parameters of every epoch, and then no checkpoint is read or written: a continued
+    training does not know where it came from. `probe_every`: as in `training.train`.
     """
     method = get_method(method_name)
+    kept = None if trajectory else checkpoints
     results: list[RunResult | None] = [None] * len(runs)
     with epoch_bar(progress, sum(run.config.get("epochs", 0) for run in runs)) as advance:
         for rows in group_runs(method, problem, runs, max_rows):
             part = [runs[i] for i in rows]
-            trained = _train_stack(method, problem, part, checkpoints, partial(_advance, advance, len(part)))
+            tick = partial(_advance, advance, len(part))
+            trained = _train_stack(method, problem, part, kept, tick, trajectory, probe_every)
             for i, result in zip(rows, trained, strict=True):
                 results[i] = result
     return results
@@ -134,10 +180,10 @@ def _advance(advance: Callable[[int], None], rows: int, epoch: int, epochs: int)
 
 
 @contextlib.contextmanager
-def epoch_bar(title: str | None, total: int) -> Iterator[Callable[[int], None]]:
+def epoch_bar(title: str | Callable[[int], None] | None, total: int) -> Iterator[Callable[[int], None]]:
     """A progress bar over epochs × runs with the time left; without a title, nothing is shown."""
-    if title is None:
-        yield lambda n: None
+    if not isinstance(title, str):
+        yield title or (lambda n: None)
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -169,6 +215,8 @@ def _train_stack(
     runs: Sequence[Run],
     checkpoints: Path | None,
     on_epoch: Callable[[int, int], None],
+    trajectory: bool,
+    probe_every: int,
 ) -> list[RunResult]:
     device = problem.features.device
     seen = [_train_environments(problem, run) for run in runs]
@@ -177,10 +225,20 @@ def _train_stack(
         problem.task(words),
         Runs.stack(method.space, [run.config for run in runs], [run.seed for run in runs], device),
     )
-    identity = stack_identity(method.name, problem, runs)
-    path = checkpoints / f"{identity[:24]}.safetensors" if checkpoints is not None else None
-    trained = train(bound, stack_data(problem, runs, seen), checkpoint=path, identity=identity, on_epoch=on_epoch)
+    # The identity hashes every feature, which takes longer than many a training: only where it is needed.
+    identity = stack_identity(method.name, problem, runs) if checkpoints is not None else ""
+    observed: list[Params] = []
+    trained = train(
+        bound,
+        stack_data(problem, runs, seen),
+        checkpoint=checkpoints / f"{identity[:24]}.safetensors" if checkpoints is not None else None,
+        identity=identity,
+        on_epoch=on_epoch,
+        observe=(lambda _, params: observed.append(copies(params, bound.frozen))) if trajectory else None,
+        probe_every=probe_every,
+    )
     row = lambda tensors, r: {name: value[r : r + 1].clone() for name, value in tensors.items()}  # noqa: E731
+    column = lambda tensors, r: {name: values[:, r].tolist() for name, values in tensors.items()}  # noqa: E731
     return [
         RunResult(
             method=method.name,
@@ -188,14 +246,25 @@ def _train_stack(
             seed=run.seed,
             environments=words[r],
             params=row(trained.params, r),
-            best_params=row(trained.best_params, r),
-            best_epoch=int(trained.best_epoch[r]),
-            curves={name: values[:, r].tolist() for name, values in trained.curves.items()},
+            best={name: Checkpoint(row(best.params, r), int(best.epoch[r])) for name, best in trained.best.items()},
+            curves=column(trained.curves, r),
             stopped=trained.stopped.get(r),
             seconds=trained.seconds / len(runs),
+            probes={"epoch": list(trained.probe_epochs)} | column(trained.probes, r) if trained.probes else {},
+            trajectory=_path_of(observed, r) if trajectory else None,
         )
         for r, run in enumerate(runs)
     ]
+
+
+def copies(params: Params, leave_out: Sequence[str]) -> Params:
+    """The parameters as they are now, without those named."""
+    return {name: value.clone() for name, value in params.items() if name not in leave_out}
+
+
+def _path_of(seen: Sequence[Params], r: int) -> Params:
+    """One run's parameters over time, (epochs + 1, …) each, out of those of its stack at each epoch."""
+    return {name: torch.stack([params[name][r] for params in seen]) for name in seen[0]}
 
 
 def stack_data(problem: Problem, runs: Sequence[Run], seen: Sequence[Sequence[int]]) -> StackData:

@@ -6,7 +6,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,11 @@ from bayescal import rng
 from bayescal.errors import BayescalWarning, MethodError
 from bayescal.methods.base import Batch, Method, Samples
 from bayescal.optim import Params, per_row
+from bayescal.probes import term_gradient_norms
 
 CHECKPOINT_SECONDS = 5.0  # a kill loses at most about this much training
+CHECKPOINT_FORMAT = 2  # goes up when an old file could not be continued
+CHOOSERS = ("val", "ood_val")  # judged sets that choose a checkpoint each: the epoch with the best accuracy on them
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,32 @@ class StackData:
     environments: Tensor  # (N,): among all environments of the problem
     local: Tensor  # (R, G): an environment's number among the row's own training environments, −1 if not one
     train: Tensor  # (R, n): training images of each row
-    judged: dict[str, Tensor] = field(default_factory=dict)  # name → (R, N) bool; "val" chooses the best checkpoint
+    judged: dict[str, Tensor] = field(default_factory=dict)  # name → (R, N) bool; `CHOOSERS` choose checkpoints
     views: Tensor | None = None  # (U, V, D): augmented views of the training images
     view_rows: Tensor | None = None  # (N,): where an image's views are, −1 if it has none
+
+
+@dataclass
+class Best:
+    """Each row's parameters at the epoch that one chooser liked best."""
+
+    params: Params
+    epoch: Tensor  # (R,): 0 where a row stopped before the end of its first epoch
+    value: Tensor  # (R,): accuracy on the chooser's images at that epoch
+
+    @classmethod
+    def fresh(cls, params: Params, seeds: Tensor) -> "Best":
+        value = torch.full(seeds.shape, -1.0, device=seeds.device)
+        return cls({name: tensor.clone() for name, tensor in params.items()}, torch.zeros_like(seeds), value)
+
+    def offer(self, params: Params, epoch: int, value: Tensor, alive: Tensor) -> None:
+        """Take this epoch's parameters in the rows where it is no worse: value and alive (R,)."""
+        # Few validation images make ties common: the later epoch, at the smaller learning rate, wins them.
+        better = alive & (value >= self.value)
+        self.value = torch.where(better, value, self.value)
+        self.epoch = torch.where(better, epoch, self.epoch)
+        for name, best in self.params.items():
+            best.copy_(torch.where(per_row(better, best), params[name], best))
 
 
 @dataclass
@@ -41,11 +67,12 @@ class Trained:
     """Outcome of a stack. Curves are (epochs, R); a stopped row keeps its last parameters and its message."""
 
     params: Params
-    best_params: Params
-    best_epoch: Tensor  # (R,)
+    best: dict[str, Best]  # by chooser; "val" is always there: without such a set, the last epoch a row finished
     curves: dict[str, Tensor]
     stopped: dict[int, str]
     seconds: float
+    probes: dict[str, Tensor]  # (P, R): gradient norm of each loss term (probes.py)
+    probe_epochs: list[int]  # P: epochs finished when a probe was taken
 
 
 def epoch_order(seeds: Tensor, epoch: int, n: int, batch_size: int) -> Tensor:
@@ -63,30 +90,42 @@ def train(
     checkpoint: Path | None = None,
     identity: str = "",
     on_epoch: Callable[[int, int], None] | None = None,
+    observe: Callable[[int, Params], None] | None = None,
+    probe_every: int = 0,
 ) -> Trained:
     """Train every row of the stack; with `checkpoint`, a killed training continues where it was.
 
     `identity` names what is trained (configs, splits, features): a checkpoint of something else is not continued.
+    `observe(epoch, params)` is shown the parameters before training (epoch 0, or where a checkpoint continues) and
+    after each epoch; they are the live tensors, to be copied by whoever keeps them. `probe_every` = k > 0 measures, at
+    the first batch of the first and every k-th epoch after it, how hard each loss term pulls at `method.probed`.
     """
     started = time.perf_counter()
     runs = method.runs
     params = method.init(training_samples(data))
-    state = _State.fresh(method, params)
+    state = _State.fresh(method, params, data.judged)
     # A method that learns nothing by gradient is judged once, as it is.
     epochs = runs["epochs"] if state.trained else 0
     if state.trained and (epochs < 1 or runs["batch_size"] < 1):
         raise MethodError(f"epochs ({epochs}) and batch_size ({runs['batch_size']}) must be at least 1")
+    identity = f"{CHECKPOINT_FORMAT}/{probe_every}/{identity}"
     if checkpoint is not None:
         state.load(checkpoint, identity)
+    if observe is not None:
+        observe(state.epoch, state.params)
     decay = {name: runs["weight_decay"] for name in state.trained if method.decays(name)}
     saved = time.perf_counter()
     for epoch in range(state.epoch, epochs):
+        if probe_every and epoch % probe_every == 0:
+            state.add_probe(probe(method, state.params, data, epoch))
         terms = _train_epoch(method, data, state, epoch, decay)
-        accuracy = judge(method, state.params, data)
+        accuracy = judge(method, state.params, data, at_end=epoch + 1 == epochs)
         state.close_epoch(terms, accuracy)
         if checkpoint is not None and (time.perf_counter() - saved > CHECKPOINT_SECONDS or epoch + 1 == epochs):
             state.save(checkpoint, identity)
             saved = time.perf_counter()
+        if observe is not None:
+            observe(state.epoch, state.params)
         if on_epoch is not None:
             on_epoch(epoch + 1, epochs)
     if not epochs:
@@ -94,7 +133,8 @@ def train(
     if "val" in data.judged:
         val = validation_samples(data)
         state.params = method.finish(state.params, val)
-        state.best_params = method.finish(state.best_params, val)
+        for best in state.best.values():
+            best.params = method.finish(best.params, val)
         if type(method).finish is not Method.finish:
             # The choice changes the predictions: the last accuracies of the curves are those of the finished method.
             state.judge_again(judge(method, state.params, data))
@@ -133,6 +173,14 @@ def _train_epoch(
     return sums
 
 
+def probe(method: Method, params: Params, data: StackData, epoch: int) -> dict[str, Tensor]:
+    """Gradient norm (R,) of each loss term at the epoch's first batch, before its step."""
+    runs = method.runs
+    order = epoch_order(runs.seeds, epoch, data.train.shape[1], runs["batch_size"])
+    batch = gather_batch(data, runs.seeds, order[:, 0], epoch, epoch * order.shape[1])
+    return term_gradient_norms(method, params, batch)
+
+
 def gather_batch(data: StackData, seeds: Tensor, positions: Tensor, epoch: int, step: int) -> Batch:
     """The samples at these positions of each row's training list: positions (R, B)."""
     images = data.train.gather(1, positions)  # (R, B)
@@ -167,13 +215,21 @@ def validation_samples(data: StackData) -> Samples:
 
 
 @torch.no_grad()
-def judge(method: Method, params: Params, data: StackData) -> dict[str, Tensor]:
-    """Accuracy (R,) on each judged set, at the posterior mean."""
+def judge(method: Method, params: Params, data: StackData, at_end: bool = True) -> dict[str, Tensor]:
+    """Accuracy (R,) on each judged set, at the posterior mean.
+
+    Where images are costly (`predict_chunk` None), only the sets that choose are judged before the end of training;
+    the others are NaN until then.
+    """
     if not data.judged:
         return {}
     prepared = method.prepare(params, 0)
     if method.predict_chunk is None:
-        return {name: _judge_together(method, prepared, data, mask) for name, mask in data.judged.items()}
+        unknown = torch.full_like(method.runs.seeds, torch.nan, dtype=torch.float32)
+        return {
+            name: _judge_together(method, prepared, data, mask) if at_end or name in CHOOSERS else unknown
+            for name, mask in data.judged.items()
+        }
     wanted = torch.stack([mask.any(0) for mask in data.judged.values()]).any(0).nonzero()[:, 0]
     right = torch.cat(
         [
@@ -207,25 +263,23 @@ class _State:
     params: Params
     trained: tuple[str, ...]  # names of the parameters that gradients move
     optimizer: Params
-    best_params: Params
-    best_value: Tensor  # (R,)
-    best_epoch: Tensor  # (R,)
+    best: dict[str, Best]
     alive: Tensor  # (R,) bool
     stopped_at: Tensor  # (R,): step at which a row stopped, −1 if it did not
     epoch: int = 0
     curves: dict[str, list[Tensor]] = field(default_factory=dict)
+    probes: dict[str, list[Tensor]] = field(default_factory=dict)
+    probe_epochs: list[int] = field(default_factory=list)
 
     @classmethod
-    def fresh(cls, method: Method, params: Params) -> "_State":
+    def fresh(cls, method: Method, params: Params, judged: Iterable[str]) -> "_State":
         seeds = method.runs.seeds
         trained = {name: value for name, value in params.items() if name not in method.frozen}
         return cls(
             params=params,
             trained=tuple(trained),
             optimizer=method.optimizer.init(trained) if trained else {},
-            best_params={name: value.clone() for name, value in params.items()},
-            best_value=torch.full(seeds.shape, -1.0, device=seeds.device),
-            best_epoch=torch.zeros_like(seeds),
+            best={name: Best.fresh(params, seeds) for name in CHOOSERS if name == "val" or name in judged},
             alive=torch.ones_like(seeds, dtype=torch.bool),
             stopped_at=torch.full_like(seeds, -1),
         )
@@ -234,13 +288,18 @@ class _State:
         self.epoch += 1
         for name, value in (terms | accuracy).items():
             self.curves.setdefault(name, []).append(value)
-        # Few validation images make ties common: the later epoch, at the smaller learning rate, wins them.
-        value = accuracy.get("val", torch.full_like(self.best_value, float(self.epoch)))
-        better = self.alive & (value >= self.best_value)
-        self.best_value = torch.where(better, value, self.best_value)
-        self.best_epoch = torch.where(better, self.epoch, self.best_epoch)
-        for name, best in self.best_params.items():
-            best.copy_(torch.where(per_row(better, best), self.params[name], best))
+        for chooser, best in self.best.items():
+            # Without images to choose by, every epoch is as good as the one before.
+            value = accuracy.get(chooser, torch.zeros_like(best.value))
+            best.offer(self.params, self.epoch, value, self.alive)
+
+    def add_probe(self, norms: dict[str, Tensor]) -> None:
+        """Before an epoch: the gradient norms (R,) of the loss terms; nothing, for a method that is not probed."""
+        if not norms:
+            return
+        self.probe_epochs.append(self.epoch)
+        for name, value in norms.items():
+            self.probes.setdefault(name, []).append(value)
 
     def judge_again(self, accuracy: dict[str, Tensor]) -> None:
         """Put these accuracies in the place of the last epoch's."""
@@ -253,26 +312,25 @@ class _State:
             for row, step in enumerate(self.stopped_at.tolist())
             if step >= 0
         }
-        curves = {name: torch.stack(values) for name, values in self.curves.items()}
-        return Trained(self.params, self.best_params, self.best_epoch, curves, stopped, seconds)
+        curves, probes = stacked(self.curves), stacked(self.probes)
+        return Trained(self.params, self.best, curves, stopped, seconds, probes, self.probe_epochs)
 
     def save(self, path: Path, identity: str) -> None:
         from safetensors import SafetensorError
         from safetensors.torch import save_file
 
-        groups = {"params": self.params, "optimizer": self.optimizer, "best": self.best_params}
-        groups["curves"] = {name: torch.stack(values) for name, values in self.curves.items()}
-        groups["rows"] = {
-            "best_value": self.best_value,
-            "best_epoch": self.best_epoch,
-            "alive": self.alive,
-            "stopped_at": self.stopped_at,
-        }
+        groups = {"params": self.params, "optimizer": self.optimizer}
+        groups |= {"curves": stacked(self.curves), "probes": stacked(self.probes)}
+        groups["rows"] = {"alive": self.alive, "stopped_at": self.stopped_at}
+        for chooser, best in self.best.items():
+            groups[f"best.{chooser}"] = best.params
+            groups[f"choice.{chooser}"] = {"epoch": best.epoch, "value": best.value}
         flat = {f"{group}/{n}": t.detach().cpu().contiguous() for group, ts in groups.items() for n, t in ts.items()}
+        metadata = {"identity": identity, "epoch": json.dumps(self.epoch), "probes": json.dumps(self.probe_epochs)}
         temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            save_file(flat, temporary, metadata={"epoch": json.dumps(self.epoch), "identity": identity})
+            save_file(flat, temporary, metadata=metadata)
             os.replace(temporary, path)
         except (OSError, SafetensorError) as error:
             # Training itself is fine: go on without the possibility to continue it.
@@ -300,8 +358,13 @@ class _State:
             group, name = key.split("/", 1)
             groups.setdefault(group, {})[name] = value
         self.params, self.optimizer = groups["params"], groups["optimizer"]
-        self.best_params = groups["best"]
+        self.best = {name: Best(groups[f"best.{name}"], **groups[f"choice.{name}"]) for name in self.best}
         self.curves = {name: list(value) for name, value in groups.get("curves", {}).items()}
-        for name, value in groups["rows"].items():
-            setattr(self, name, value)
-        self.epoch = json.loads(metadata["epoch"])
+        self.probes = {name: list(value) for name, value in groups.get("probes", {}).items()}
+        self.alive, self.stopped_at = groups["rows"]["alive"], groups["rows"]["stopped_at"]
+        self.epoch, self.probe_epochs = json.loads(metadata["epoch"]), json.loads(metadata["probes"])
+
+
+def stacked(curves: dict[str, list[Tensor]]) -> dict[str, Tensor]:
+    """One (R,) tensor per point in time, put together: (points, R)."""
+    return {name: torch.stack(values) for name, values in curves.items()}

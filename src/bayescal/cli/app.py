@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from bayescal import __version__
 from bayescal.cli.backbones import backbones
+from bayescal.cli.bench import bench
 from bayescal.cli.demo import demo
 from bayescal.cli.evaluate import evaluate
 from bayescal.cli.failures import reported
@@ -16,6 +17,7 @@ from bayescal.cli.fit import fit
 from bayescal.cli.methods import methods
 from bayescal.cli.options import examples
 from bayescal.cli.predict import predict
+from bayescal.cli.records import records
 
 
 class _Group(TyperGroup):
@@ -85,4 +87,15 @@ _add(
 )
 _add(methods, "bayescal methods")
 _add(backbones, "bayescal backbones", "bayescal backbones --all")
+_add(
+    bench,
+    "bayescal bench main --data pacs=PACS --quick",
+    "bayescal bench main --data FOLDER --datasets pacs,ccd --dry-run",
+    'bayescal bench all --data FOLDER --backbone "RN50:openai" --device cuda',
+)
+_add(
+    records,
+    "bayescal records",
+    "bayescal records --where dataset=pacs --where entry=bayes-cal -o runs.csv",
+)
 _add(demo, "bayescal demo", "bayescal demo -o quick-look --trials 5 --seeds 1")

@@ -15,13 +15,8 @@ disagrees with the label (flip):
 `colored_digits_parts` gives the rows of each.
 """
 
-import contextlib
-import csv
-import errno
 import json
 import os
-import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,8 +24,8 @@ import numpy as np
 from PIL import Image
 
 from bayescal.data.coloring import CLASS_NAMES, COLOUR_NAMES, color_images
-from bayescal.data.manifest import Manifest, read_manifest
-from bayescal.errors import DataError
+from bayescal.data.makers.folder import Recipe, make_once, write_table
+from bayescal.data.manifest import Manifest
 
 SIZE = 64
 FLIPS = {"often_matching": 0.2, "mostly_matching": 0.1, "reversed": 0.9}
@@ -64,19 +59,8 @@ def make_colored_digits(folder: str | os.PathLike[str], seed: int = 0) -> Manife
 
     A folder that already holds it is read and left as it is. Nothing half-written is ever left in place.
     """
-    target = Path(folder).expanduser().absolute()
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        return _read_finished(target, seed)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # inside a temporary folder, so that the new folder gets ordinary permissions
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as temporary:
-            made = Path(temporary) / target.name
-            _write(made, seed)
-            _move_into_place(made, target)
-    except OSError as error:
-        raise DataError(f"{target}: cannot be written ({error.strerror or error}).") from error
-    return _read_finished(target, seed)
+    recipe = Recipe("ColoredDigits", _MARK, _made(seed))
+    return make_once(folder, recipe, lambda made: _write(made, seed))
 
 
 def colored_digits_parts(manifest: Manifest) -> ColoredDigitsParts:
@@ -107,7 +91,7 @@ def grey_digits() -> tuple[np.ndarray, np.ndarray]:
 
 def _write(folder: Path, seed: int) -> None:
     images, digits = grey_digits()
-    generator = np.random.default_rng(seed)  # the only one: see `color_images`
+    generator = np.random.default_rng(seed)  # the only one: see `draw_colours`
     order = generator.permutation(len(digits))
     table = []
     start = 0
@@ -132,39 +116,9 @@ def _write(folder: Path, seed: int) -> None:
                     int(colored.colour_flipped[position]),
                 )
             )
-    with open(folder / "manifest.csv", "w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(_COLUMNS)
-        writer.writerows(table)
-    (folder / _MARK).write_text(json.dumps({"version": _VERSION, "seed": seed}) + "\n", encoding="utf-8")
+    write_table(folder, _COLUMNS, table)
+    (folder / _MARK).write_text(json.dumps(_made(seed)) + "\n", encoding="utf-8")
 
 
-def _move_into_place(made: Path, target: Path) -> None:
-    try:
-        with contextlib.suppress(FileNotFoundError):
-            target.rmdir()  # it is empty, or this fails and nothing is lost
-        os.rename(made, target)
-    except OSError as error:
-        # another process was quicker: what it wrote is the same
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-        shutil.rmtree(made)
-
-
-def _read_finished(folder: Path, seed: int) -> Manifest:
-    mark = folder / _MARK
-    try:
-        found = json.loads(mark.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"{folder}: exists and does not hold ColoredDigits. Choose a folder that is new or empty."
-        ) from error
-    if found != {"version": _VERSION, "seed": seed}:
-        raise DataError(
-            f"{folder}: holds other ColoredDigits ({found}; wanted version {_VERSION}, seed {seed}). "
-            "Choose another folder, or delete this one."
-        )
-    try:
-        return read_manifest(folder / "manifest.csv")
-    except DataError as error:
-        raise DataError(f"{folder}: is damaged. Delete it and make it again. {error}") from error
+def _made(seed: int) -> dict[str, int]:
+    return {"version": _VERSION, "seed": seed}

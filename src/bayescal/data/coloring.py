@@ -28,6 +28,33 @@ class ColoredImages:
     colour_flipped: np.ndarray  # (N,) bool
 
 
+@dataclass(frozen=True, eq=False)
+class DrawnColours:
+    """What was drawn for N images: which label each carries and which colour it gets."""
+
+    labels: np.ndarray  # (N,) int64, after label noise
+    colours: np.ndarray  # (N,) int64: 0 goes with label 0, 1 with label 1
+    label_flipped: np.ndarray  # (N,) bool
+    colour_flipped: np.ndarray  # (N,) bool
+
+
+def draw_colours(
+    true_labels: np.ndarray, *, flip: float, label_noise: float, generator: np.random.Generator
+) -> DrawnColours:
+    """Draw a label that is wrong with probability `label_noise`, and a colour that disagrees with it with `flip`.
+
+    The generator is the caller's and runs on: seeding one per image would give every image the same draw, and
+    so no noise at all or nothing but noise.
+    """
+    for name, rate in (("flip", flip), ("label_noise", label_noise)):
+        if not 0 <= rate <= 1:
+            raise DataError(f"{name} is a probability, from 0 to 1; found {rate}.")
+    label_flipped = generator.random(len(true_labels)) < label_noise
+    colour_flipped = generator.random(len(true_labels)) < flip
+    labels = np.asarray(true_labels) ^ label_flipped
+    return DrawnColours(labels, labels ^ colour_flipped, label_flipped, colour_flipped)
+
+
 def binary_labels(digits: np.ndarray) -> np.ndarray:
     """Say for each digit whether it is greater than four (1) or less than five (0)."""
     return (np.asarray(digits) >= 5).astype(np.int64)
@@ -48,19 +75,16 @@ def color_images(
     generator: np.random.Generator,
     label_noise: float = LABEL_NOISE,
 ) -> ColoredImages:
-    """Colour grey digits (N, H, W) by their noisy label, against it with probability `flip`.
-
-    The generator is the caller's and runs on: seeding one per image would give every image the same draw, and
-    so no noise at all or nothing but noise.
-    """
+    """Colour grey digits (N, H, W) by their noisy label, against it with probability `flip`; see `draw_colours`."""
     if images.ndim != 3 or images.shape[:1] != np.shape(digits):
         raise DataError(f"Expected (N, H, W) images and (N,) digits; found {images.shape}, {np.shape(digits)}.")
-    for name, rate in (("flip", flip), ("label_noise", label_noise)):
-        if not 0 <= rate <= 1:
-            raise DataError(f"{name} is a probability, from 0 to 1; found {rate}.")
     true_labels = binary_labels(digits)
-    label_flipped = generator.random(len(images)) < label_noise
-    colour_flipped = generator.random(len(images)) < flip
-    labels = true_labels ^ label_flipped
-    colours = labels ^ colour_flipped
-    return ColoredImages(paint(images, colours), labels, true_labels, colours, label_flipped, colour_flipped)
+    drawn = draw_colours(true_labels, flip=flip, label_noise=label_noise, generator=generator)
+    return ColoredImages(
+        images=paint(images, drawn.colours),
+        labels=drawn.labels,
+        true_labels=true_labels,
+        colours=drawn.colours,
+        label_flipped=drawn.label_flipped,
+        colour_flipped=drawn.colour_flipped,
+    )

@@ -164,6 +164,10 @@ class Method(abc.ABC):
         """Whether weight decay applies to this parameter."""
         return True
 
+    def probed(self, params: Params) -> tuple[str, ...]:
+        """Names of the parameters at which probes measure the pull of each loss term (`probes.py`); (): none."""
+        return ()
+
     def gradients(self, params: Params, batch: Batch) -> tuple[Params, Terms]:
         """Gradient of the total; a method with an update rule of its own overrides this.
 

@@ -53,6 +53,11 @@ class CAL(Method):
         start = branch + "."
         return {name.removeprefix(start): value for name, value in params.items() if name.startswith(start)}
 
+    def probed(self, params: Params) -> tuple[str, ...]:
+        """φ_C: what is learned of the class branch (of its mean, where it has a distribution)."""
+        own = [name for name in params if name.startswith("class.") and name not in self.frozen]
+        return tuple(name for name in own if not name.endswith(".rho"))
+
     def draw(self, params: Params, branch: str, step: int) -> Tensor:
         """φ of a branch: (R, S, …). Here a point, so S = 1."""
         return self.branches[branch].mean(self.branch(params, branch))[:, None]

@@ -25,6 +25,9 @@ class CoOp(Method):
     def init(self, train: Samples) -> Params:
         return self.prompts.init()
 
+    def probed(self, params: Params) -> tuple[str, ...]:
+        return ("context",)
+
     def loss(self, params: Params, batch: Batch) -> Terms:
         logits = self.logits(self.prepare(params, 0), batch.features)[:, 0]
         ce = objectives.cross_entropy(logits, batch.labels)

@@ -27,7 +27,7 @@ class IRM(AnnealedMethod):
     space: ClassVar[Space] = {
         **VISUAL,
         "irm_lambda": number(100.0, log10_uniform(-1, 5)),
-        "irm_anneal": number(100, lambda r: int(10 ** r.uniform(0, 4))),
+        "irm_anneal": number(100, log10_uniform(0, 4, whole=True)),
     }
 
     def loss(self, params: Params, batch: Batch) -> Terms:

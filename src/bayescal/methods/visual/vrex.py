@@ -27,7 +27,7 @@ class VREx(AnnealedMethod):
     space: ClassVar[Space] = {
         **VISUAL,
         "vrex_beta": number(10.0, log10_uniform(-1, 5)),
-        "vrex_anneal": number(100, lambda r: int(10 ** r.uniform(0, 4))),
+        "vrex_anneal": number(100, log10_uniform(0, 4, whole=True)),
     }
 
     def loss(self, params: Params, batch: Batch) -> Terms:

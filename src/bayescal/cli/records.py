@@ -1,0 +1,78 @@
+"""`bayescal records`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bayescal.cli.bench import Storage
+from bayescal.cli.options import Force
+from bayescal.cli.screen import count, out, plain_table, tell
+from bayescal.errors import BayescalError, DataError
+
+FORMATS = ("table", "csv", "parquet", "json")
+
+
+def records(
+    results: Annotated[Path, typer.Argument(metavar="RESULTS", help="A folder of `bayescal bench`.")] = Path(
+        "bayescal-results"
+    ),
+    where: Annotated[
+        list[str],
+        typer.Option(
+            "--where",
+            metavar="NAME=VALUE",
+            help="Only records where this holds: dataset, entry, method, fold, seed, trial …; may be repeated.",
+        ),
+    ] = [],  # noqa: B006
+    format: Annotated[str | None, typer.Option(help="table, csv, parquet or json (one record a line).")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write here.")] = None,
+    storage: Storage = None,
+    force: Force = False,
+) -> None:
+    """Look at the runs of a search, or export them: one row per run with its config, curves' ends and scores.
+
+    The format follows the file's ending. CSV and Parquet are flat (`config.lambda_irm`, `scores.val.accuracy`); JSON
+    has everything, epoch by epoch.
+    """
+    from bayescal.protocol.export import flat, matching, write_records
+    from bayescal.protocol.store import Store, sqlite_url
+
+    if storage is None and not (results / "study.db").exists():
+        raise DataError(
+            f"{results}: holds no records (study.db). Make some with `bayescal bench`, or give --storage URL"
+        )
+    format = format or (output.suffix.lstrip(".").replace("jsonl", "json") if output else "table")
+    if format not in FORMATS:
+        raise BayescalError(f"--format {format}: expected one of {', '.join(FORMATS)}")
+    found = matching(Store(storage or sqlite_url(results)).find(), where)
+    if format == "table":
+        if output is not None:
+            raise BayescalError("a table goes to the screen; use --format csv, parquet or json with --output")
+        _print([flat(record) for record in found])
+        return
+    if output is None and format == "parquet":
+        raise BayescalError("Parquet is binary: say where it goes with -o FILE.parquet")
+    if output is not None and output.exists() and not force:
+        raise DataError(f"{output} exists already: choose another name, or replace it with --force")
+    n = write_records(found, format, output)
+    tell(f"{count(n, 'record')}{f' in {output}' if output else ''}")
+
+
+def _print(rows: list[dict[str, Any]]) -> None:
+    """Searches rather than runs: thousands of lines say nothing."""
+    searches: dict[tuple[str, str, str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        searches.setdefault((row["dataset"], row["entry"], row["purpose"], row["backbone.name"]), []).append(row)
+    table = plain_table(
+        "data set", "entry", "purpose", "backbone", "runs", "draws", "seeds", "folds", "best val", "seconds",
+        numbers=("runs", "draws", "seeds", "folds", "best val", "seconds"),
+    )  # fmt: skip
+    for key, same in sorted(searches.items()):
+        best = max((row["best.val"] for row in same if row.get("best.val") is not None), default=None)
+        counts = [len({row[name] for row in same}) for name in ("trial", "seed", "fold")]
+        seconds = sum(row["seconds"] for row in same)
+        shown = "–" if best is None else f"{100 * best:.1f} %"
+        table.add_row(*key, f"{len(same):,}", *map(str, counts), shown, f"{seconds:.0f}")
+    out().print(table)
+    out().print(f"{count(len(rows), 'record')}")

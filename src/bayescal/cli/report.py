@@ -1,0 +1,50 @@
+"""`bayescal report`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bayescal.cli.options import Force
+
+RESULTS = Path("bayescal-results")  # where `bayescal bench` leaves what it finds
+
+
+def report(
+    results: Annotated[
+        Path, typer.Argument(metavar="[RESULTS]", help="A folder written by `bayescal bench`.")
+    ] = RESULTS,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="The file to write; a folder for png, svg and all. Default: report.html, report.md, report.tex or "
+            "figures/ in RESULTS.",
+            show_default=False,
+        ),
+    ] = None,
+    form: Annotated[
+        str, typer.Option("--format", metavar="NAME", help="html, markdown, latex, png, svg or all.")
+    ] = "html",
+    force: Force = False,
+) -> None:
+    """Turn what experiments found into one page to read and to send.
+
+    The page is a single file with tables and interactive figures; it needs no network. Tables also come as Markdown and
+    LaTeX, figures as PNG and SVG. What an earlier report wrote is replaced, anything else only with --force.
+    """
+    from bayescal.cli.screen import count, near, out
+    from bayescal.report.files import check_format, check_places, places, write
+    from bayescal.report.reading import read_sections
+
+    formats = check_format(form)
+    where = places(results, output, formats)
+    sections = read_sections(results)
+    check_places(where, force, own=results)
+    written = write(sections, where)
+    screen = out()
+    screen.print(f"{count(len(sections), 'experiment')}: {', '.join(section.experiment for section in sections)}.")
+    for path in written:
+        screen.print(f"  {near(path)}", soft_wrap=True)

@@ -1,0 +1,44 @@
+"""ColoredMNIST (Arjovsky et al. 2019): digits whose colour goes with their label in training and against it at test.
+
+Made here from MNIST, by `bayescal data make-coloredmnist`; data/makers/colored_mnist.py says how.
+"""
+
+from functools import partial
+
+from bayescal.data.coloring import CLASS_NAMES
+from bayescal.data.datasets.base import Dataset, cal_space, part_folds
+from bayescal.data.datasets.made import read_made
+from bayescal.data.datasets.trees import Expected
+from bayescal.data.makers.colored_mnist import CLASS_FOLDERS
+from bayescal.data.makers.mnist import SOURCE
+from bayescal.data.makers.shift import ENVIRONMENT_WORDS
+
+_SHARED = {
+    "title": "ColoredMNIST",
+    "class_words": dict(zip(CLASS_FOLDERS, CLASS_NAMES, strict=True)),
+    "environment_words": ENVIRONMENT_WORDS,
+    "images": None,  # 60,000 unless fewer were asked for
+    "layout": """
+    colored-mnist/
+        train_1/
+            less_than_five/
+                00002.png
+            greater_than_four/
+        train_2/
+        test/
+        manifest.csv            path, class, environment, split (train, val, test), digit, colour, flips""",
+    "source": f"made from MNIST: bayescal data make-coloredmnist --from mnist.npz -o colored-mnist. {SOURCE}",
+}
+
+COLORED_MNIST = Dataset(
+    name="colored-mnist",
+    shift="correlation",
+    citation="Arjovsky et al., Invariant Risk Minimization, 2019; digits: LeCun et al. 1998",
+    read=partial(read_made, Expected(**_SHARED)),
+    folds=partial(part_folds, validation="test-domain"),
+    selection="test-domain",
+    space=cal_space(
+        env=(-3, 0), irm=(-1, 1), orth=(-3, 0), positions=("end", "middle"), class_specific=(False, True)
+    ),
+    **_SHARED,
+)

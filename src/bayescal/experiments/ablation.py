@@ -1,0 +1,146 @@
+"""What each term contributes: Bayes-CAL without L_E, without L_IRM, without L_orth, and without Bayes (that is CAL).
+
+The same draws with one λ put to zero, chosen by the same rule. Beside it, what each term can do at all: the norm of
+its gradient on φ_C, the context of the class prompts, over training. L_E has none: it trains φ_E alone and reaches φ_C
+only through L_orth.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bayescal.experiments.bench import Bench, Search
+from bayescal.experiments.experiment import (
+    Experiment,
+    compare,
+    line,
+    make_section,
+    overall_value,
+    seed_curves,
+    value,
+)
+from bayescal.experiments.findings import Column, Figure, Row, Section, Table, Value
+from bayescal.experiments.main import accuracy_table
+from bayescal.protocol.entries import get_entry
+from bayescal.protocol.store import Record
+
+NAMES = ("bayes-cal", "without-env", "without-irm", "without-orth", "cal")
+SCALED = ("bayes-cal-scaled", "scaled-without-env", "scaled-without-irm", "scaled-without-orth")
+TERMS = {"ce": "cross-entropy", "irm": "λ2·L_IRM", "orth": "λ3·L_orth", "env": "λ1·L_E", "kl": "β/N·KL"}
+
+
+def names(bench: Bench) -> list[str]:
+    if bench.options.methods is not None:
+        return list(bench.options.methods)
+    return list(NAMES) if bench.options.quick else [*NAMES, *SCALED]
+
+
+def searches(bench: Bench) -> list[Search]:
+    return [Search(data, get_entry(name)) for data in bench.options.datasets for name in names(bench)]
+
+
+def section(bench: Bench) -> Section:
+    probed = [name for name in names(bench) if name in ("bayes-cal", "bayes-cal-scaled")]
+    tables = [accuracy_table(bench, names(bench)), *([gradient_table(bench, probed)] if probed else [])]
+    figures = [gradient_figure(bench, data, probed) for data in bench.options.datasets] if probed else []
+    return make_section(
+        bench,
+        "ablation",
+        "What each term contributes",
+        lead(bench),
+        tables,
+        figures,
+        limits=(
+            "Putting one λ to zero in a search also changes which draw is chosen, so a difference is that of two "
+            "searches, not of the term alone. The norm of a gradient says how hard a term pulls, not whether it pulls "
+            "somewhere useful."
+        ),
+    )
+
+
+def lead(bench: Bench) -> str:
+    text = [
+        "Bayes-CAL with one term left out at a time, and without Bayes (CAL), which the paper omits. “Scaled λ” "
+        "searches ranges in which the terms are large enough to matter beside the cross-entropy gradient."
+    ]
+    for whole, parts in (("bayes-cal", NAMES[1:]), ("bayes-cal-scaled", SCALED[1:])):
+        if whole not in names(bench):
+            continue
+        for data in bench.options.datasets:
+            ours = overall_value(bench, Search(data, get_entry(whole)))
+            for part in parts:
+                if part in names(bench):
+                    theirs = overall_value(bench, Search(data, get_entry(part)))
+                    title = get_entry(part).title
+                    text.append(f"{bench.dataset(data).title}: {compare(ours, theirs, get_entry(whole).title, title)}")
+    return "\n\n".join(text)
+
+
+def weight(record: Record, term: str) -> float:
+    """What the objective multiplies a term by."""
+    config = record["config"]
+    if term == "kl":
+        return config["beta"] / record["split"]["train"]
+    return {"ce": 1.0, "irm": config["lambda_irm"], "orth": config["lambda_orth"], "env": config["lambda_env"]}[term]
+
+
+def pull(record: Record, term: str) -> list[float]:
+    """Norm of the weighted term's gradient on φ_C at every probed epoch."""
+    return [weight(record, term) * norm for norm in record["probes"][term]]
+
+
+def gradient_table(bench: Bench, entries: Sequence[str]) -> Table:
+    """How hard each weighted term pulls at φ_C, relative to cross-entropy: mean over the probed epochs."""
+    columns = [
+        Column(f"{data}/{term}", title, "", unit="%", digits=2, group=bench.dataset(data).title)
+        for data in bench.options.datasets
+        for term, title in TERMS.items()
+        if term != "ce"
+    ]
+    rows = []
+    for name in entries:
+        for what, pick in (("chosen runs", bench.chosen), ("all draws", bench.records)):
+            cells: dict[str, Value | str] = {}
+            for data in bench.options.datasets:
+                records = [r for r in pick(Search(data, get_entry(name))) if r["probes"]]
+                for term in TERMS:
+                    if term != "ce":
+                        cells[f"{data}/{term}"] = _share(records, term)
+            rows.append(Row(f"{get_entry(name).title}, {what}", cells, ranked=False))
+    note = (
+        "Norm of λ·∇L on φ_C as a share of the cross-entropy's, mean over epochs; ± standard error over seeds (folds "
+        "and draws averaged first). λ1·L_E is exactly zero: the term does not contain φ_C."
+    )
+    return Table("gradients", "How hard each term pulls at the class prompt", tuple(columns), tuple(rows), note)
+
+
+def _share(records: Sequence[Record], term: str) -> Value:
+    by_seed: dict[int, list[float]] = {}
+    for record in records:
+        if term in record["probes"]:
+            mean = np.mean(pull(record, term)) / np.mean(pull(record, "ce"))
+            by_seed.setdefault(record["seed"], []).append(float(mean))
+    if not by_seed:
+        return Value(None, why="not recorded")
+    return value([float(np.mean(found)) for found in by_seed.values()])
+
+
+def gradient_figure(bench: Bench, data: str, entries: Sequence[str]) -> Figure:
+    """Weighted gradient norms on φ_C over training, on a logarithmic axis; one panel per search space."""
+    panels = []
+    for name in entries:
+        chosen = [r for r in bench.chosen(Search(data, get_entry(name))) if r["probes"]]
+        series = []
+        for term, title in TERMS.items():
+            if term == "env" or not chosen or term not in chosen[0]["probes"]:
+                continue  # zero has no place on a logarithmic axis
+            curves = seed_curves(chosen, lambda record, t=term: pull(record, t))
+            series.append(line(title, curves) | {"x": chosen[0]["probes"]["epoch"][: len(curves[0])]})
+        panels.append({"title": get_entry(name).title, "chance": None, "series": series})
+    about = {"x": "epoch", "y": "gradient norm on φ_C", "percent": False, "log_y": True, "panels": panels}
+    title = f"{bench.dataset(data).title}: gradient of each weighted term on the class prompt"
+    note = "Chosen runs, mean over folds, band: standard error over seeds. λ1·L_E is zero everywhere and not drawn."
+    return Figure(f"gradients/{data}", title, "lines", about, note)
+
+
+EXPERIMENT = Experiment("ablation", "without L_E, L_IRM, L_orth, Bayes; gradient of every term", searches, section)

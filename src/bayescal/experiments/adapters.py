@@ -1,0 +1,39 @@
+"""Tip-Adapter-F and its relatives beside Bayes-CAL: methods that work on image features instead of prompts."""
+
+from bayescal.experiments import main
+from bayescal.experiments.bench import Bench, Search
+from bayescal.experiments.experiment import Experiment, compare, make_section, overall_value
+from bayescal.experiments.findings import Section
+from bayescal.protocol.entries import get_entry
+
+NAMES = ("clip", "tip-adapter", "tip-adapter-f", "clip-adapter", "bayes-cal")
+
+
+def names(bench: Bench) -> list[str]:
+    return list(bench.options.methods or NAMES)
+
+
+def searches(bench: Bench) -> list[Search]:
+    return [Search(data, get_entry(name)) for data in bench.options.datasets for name in names(bench)]
+
+
+def section(bench: Bench) -> Section:
+    text = ["Cache and adapter methods learn on the image side; α and β of Tip-Adapter come from validation images."]
+    if {"tip-adapter-f", "bayes-cal"} <= set(names(bench)):
+        for data in bench.options.datasets:
+            ours, theirs = (overall_value(bench, Search(data, get_entry(n))) for n in ("bayes-cal", "tip-adapter-f"))
+            text.append(f"{bench.dataset(data).title}: {compare(ours, theirs, 'Bayes-CAL', 'Tip-Adapter-F')}")
+    return make_section(
+        bench,
+        "adapters",
+        "Adapters and caches",
+        "\n\n".join(text),
+        [main.accuracy_table(bench, names(bench))],
+        limits=(
+            "Tip-Adapter's public code picks its epoch on test accuracy; here the epoch, α and β are chosen on "
+            "validation images, so numbers published with that code may be higher."
+        ),
+    )
+
+
+EXPERIMENT = Experiment("adapters", "Tip-Adapter-F and other adapters", searches, section)

@@ -1,0 +1,240 @@
+"""A data set under a backbone, ready to train on: features once, and which images each run may use for what.
+
+    Manifest ─► content hashes ─► sets of every (fold, seed) ─► features of the images in them ─► Problem
+
+Only images that some set names are encoded: of ColoredMNIST's 60,000 digits a search needs 10,200.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bayescal.data.datasets.base import Dataset, Fold
+from bayescal.data.manifest import Manifest
+from bayescal.data.splits import check_leaks, few_shot_split
+from bayescal.errors import DataError
+from bayescal.stacks import Problem
+
+if TYPE_CHECKING:
+    from bayescal.backbones.base import Backbone
+    from bayescal.backbones.defaults import TrainingDefaults
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a record says about the backbone."""
+
+    name: str
+    fingerprint: str
+    defaults: "TrainingDefaults"
+    views: int = 0  # augmented views of each training image; 0: the test transform alone
+
+
+@dataclass(frozen=True, eq=False)
+class Sets:
+    """The images of one fold and seed, as manifest rows. No image is both in a set that chooses and one that reports.
+
+    `judged` has "val" (training environments), "test", and where the data allow it "test_val" (of the test
+    distribution), "ood_val" (of neither) and "test_rest": the test images that are left when "test_val" was drawn from
+    them. A rule that looked at "test_val" reports on "test_rest", the others on the whole "test".
+    """
+
+    train: np.ndarray
+    judged: Mapping[str, np.ndarray]
+    digest: str  # of the contents of all sets: equal images, equal digest, on every machine
+    notes: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> np.ndarray:
+        return np.concatenate([self.train, *self.judged.values()])
+
+
+def draw_sets(
+    dataset: Dataset,
+    manifest: Manifest,
+    hashes: Sequence[str | None],
+    fold: Fold,
+    seed: int,
+    shots: int,
+    val_shots: int,
+) -> Sets:
+    """The sets of a fold for one seed: balanced few-shot draws, and no test image in any other set (by content)."""
+    test_hashes = {hashes[i] for i in np.flatnonzero(fold.test)} - {None}
+    names = {"class_names": manifest.classes, "environment_names": manifest.environments, "hashes": hashes}
+    ids = (manifest.class_ids, manifest.environment_ids)
+    split = few_shot_split(
+        *ids, train_environments=fold.train_environments, shots=shots,
+        val_shots=0 if fold.val is not None else val_shots, seed=seed, forbidden=test_hashes, pool=fold.pool, **names,
+    )  # fmt: skip
+    judged = {"val": split.val}
+    taken = {hashes[i] for i in split.train} - {None}
+
+    def draw(mask: np.ndarray, forbidden: set[str]) -> np.ndarray:
+        places = np.unique(manifest.environment_ids[mask])
+        few = few_shot_split(
+            *ids, train_environments=places, shots=val_shots, val_shots=0, seed=seed, forbidden=forbidden, pool=mask,
+            **names,
+        )  # fmt: skip
+        return few.train
+
+    if fold.val is not None:
+        judged["val"] = draw(fold.val, test_hashes | taken)
+    test = np.flatnonzero(fold.test)
+    if fold.test_val is not None:
+        judged["test_val"] = draw(fold.test_val, test_hashes | taken)
+    else:
+        judged["test_val"] = draw(fold.test, taken)
+        seen = {hashes[i] for i in judged["test_val"]}
+        judged["test_rest"] = test[[hashes[i] not in seen for i in test]]
+    if fold.ood_val is not None:
+        judged["ood_val"] = draw(fold.ood_val, test_hashes | taken)
+    judged["test"] = test
+    content = lambda rows: [hashes[i] for i in rows]  # noqa: E731
+    paths = lambda rows: [manifest.paths[i] for i in rows]  # noqa: E731
+    for name, rows in (("train", split.train), ("val", judged["val"])):
+        check_leaks(content(rows), content(test), paths(rows), paths(test), names=(name, "test"))
+    return Sets(split.train, judged, _digest(split.train, judged, hashes), split.notes)
+
+
+def _digest(train: np.ndarray, judged: Mapping[str, np.ndarray], hashes: Sequence[str | None]) -> str:
+    digest = hashlib.sha256()
+    for name, rows in sorted({"train": train, **judged}.items()):
+        digest.update(f"{name}:{','.join(sorted(str(hashes[i]) for i in rows))};".encode())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Arena:
+    """What the runs of a data set share. `rows` maps a manifest row to its feature, −1 where it has none."""
+
+    dataset: Dataset
+    manifest: Manifest
+    hashes: tuple[str | None, ...]
+    facts: Facts
+    problem: Problem
+    rows: np.ndarray  # (N,) int64
+    shots: int
+    val_shots: int
+    _sets: dict[tuple[str, int], Sets] = field(default_factory=dict, repr=False)
+
+    @property
+    def folds(self) -> list[Fold]:
+        return self.dataset.folds(self.manifest)
+
+    @property
+    def device(self) -> torch.device:
+        return self.problem.features.device
+
+    def sets(self, fold: Fold, seed: int) -> Sets:
+        key = (fold.name, seed)
+        if key not in self._sets:
+            self._sets[key] = draw_sets(
+                self.dataset, self.manifest, self.hashes, fold, seed, self.shots, self.val_shots
+            )
+        return self._sets[key]
+
+    def feature_rows(self, rows: np.ndarray) -> Tensor:
+        """Rows of the problem for rows of the manifest."""
+        found = self.rows[rows]
+        if (found < 0).any():
+            raise DataError(
+                f"{self.dataset.title}: {(found < 0).sum()} images of this split have no features here. "
+                "A packed data set holds the seeds it was packed for: pack it again with these seeds."
+            )
+        return torch.from_numpy(found).to(self.device)
+
+    def with_classes(self, names: Sequence[str]) -> "Arena":
+        """The same images of these classes alone, and nothing of the others, not even their names."""
+        missing = [name for name in names if name not in self.manifest.classes]
+        if missing:
+            raise DataError(f"{self.dataset.title}: there is no class {missing[0]!r} in the data")
+        keep = np.isin(self.manifest.class_ids, [self.manifest.classes.index(name) for name in names])
+        old = self.manifest
+        words = dict(zip(old.classes, old.class_words, strict=True))
+        manifest = Manifest.from_columns(
+            [old.paths[i] for i in np.flatnonzero(keep)],
+            [old.classes[i] for i in old.class_ids[keep]],
+            [old.environments[i] for i in old.environment_ids[keep]],
+            old.splits[keep].tolist(),
+            class_words={name: words[name] for name in names},
+            environment_words=dict(zip(old.environments, old.environment_words, strict=True)),
+        )
+        have = self.rows[keep] >= 0
+        chosen = torch.from_numpy(self.rows[keep][have]).to(self.device)
+        rows = np.full(len(manifest), -1)
+        rows[have] = np.arange(int(have.sum()))
+        problem = replace(
+            self.problem,
+            features=self.problem.features[chosen],
+            labels=torch.from_numpy(manifest.class_ids[have]).to(self.device),
+            environments=torch.from_numpy(manifest.environment_ids[have]).to(self.device),
+            class_words=manifest.class_words,
+            environment_words=manifest.environment_words,
+            view_rows=None if self.problem.view_rows is None else self.problem.view_rows[chosen],
+        )
+        hashes = tuple(self.hashes[i] for i in np.flatnonzero(keep))
+        return replace(self, manifest=manifest, hashes=hashes, problem=problem, rows=rows, _sets={})
+
+
+def open_arena(
+    dataset: Dataset,
+    manifest: Manifest,
+    backbone: "Backbone",
+    seeds: Sequence[int],
+    *,
+    shots: int | None = None,
+    val_shots: int | None = None,
+    views: int | None = None,
+    device: str | torch.device = "cpu",
+    cache: Path | None = None,
+    progress: bool = False,
+) -> Arena:
+    """Hash the images, draw the sets of every fold and seed, and encode the images that are in one of them."""
+    from bayescal.features import FeatureBank
+    from bayescal.features.compute import hash_all
+    from bayescal.features.pipeline import usable_cores
+
+    shots, val_shots = shots or dataset.shots, val_shots or dataset.val_shots
+    hashes, unreadable = hash_all(manifest.paths, usable_cores())
+    if unreadable:
+        raise DataError(_bad_images(dataset, {manifest.paths[i]: why for i, why in unreadable.items()}))
+    found = {
+        (fold.name, seed): draw_sets(dataset, manifest, hashes, fold, seed, shots, val_shots)
+        for fold in dataset.folds(manifest)
+        for seed in seeds
+    }
+    wanted = np.unique(np.concatenate([sets.rows for sets in found.values()]))
+    bank = FeatureBank(backbone, cache)
+    encoded = bank.encode([manifest.paths[i] for i in wanted], progress=progress)
+    if encoded.failures:
+        raise DataError(_bad_images(dataset, {failure.name: failure.reason for failure in encoded.failures}))
+    rows = np.full(len(manifest), -1)
+    rows[wanted] = np.arange(len(wanted))
+    views = backbone.defaults.views if views is None else views
+    extra: dict[str, Any] = {}
+    if views:
+        trained = np.unique(np.concatenate([sets.train for sets in found.values()]))
+        seen = bank.encode_views([manifest.paths[i] for i in trained], views, progress=progress)
+        view_rows = torch.full((len(wanted),), -1)
+        view_rows[torch.from_numpy(rows[trained])] = torch.arange(len(trained))
+        extra = {"views": seen.features.to(device), "view_rows": view_rows.to(device)}
+    problem = Problem.of(
+        backbone.to(device), encoded.features.to(device), manifest.class_ids[wanted], manifest.environment_ids[wanted],
+        manifest.class_words, manifest.environment_words, **extra,
+    )  # fmt: skip
+    facts = Facts(backbone.name, backbone.fingerprint, backbone.defaults, views)
+    return Arena(dataset, manifest, tuple(hashes), facts, problem, rows, shots, val_shots, found)
+
+
+def _bad_images(dataset: Dataset, problems: Mapping[str, str]) -> str:
+    name, why = next(iter(problems.items()))
+    return (
+        f"{dataset.title}: {len(problems)} images cannot be read, so results would not be comparable; the first is "
+        f"{name}: {why.rstrip('.')}. `bayescal data check` lists them all."
+    )

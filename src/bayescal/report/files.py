@@ -1,0 +1,118 @@
+"""Writing a report: one file per format, a folder of pictures, each whole or not at all."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bayescal.errors import DataError
+from bayescal.experiments.findings import Figure, Section
+from bayescal.report.latex import document
+from bayescal.report.looks import looks_for
+from bayescal.report.markdown import section_markdown
+from bayescal.report.page import GENERATOR, to_html
+from bayescal.report.words import Addresses
+
+FORMATS = ("html", "markdown", "latex", "png", "svg")
+NAMES = {"html": "report.html", "markdown": "report.md", "latex": "report.tex", "png": "figures", "svg": "figures"}
+# In the first lines of each file; a file that has it was made by this command and may be replaced.
+MARKS = {"html": f'content="{GENERATOR}"', "markdown": f"<!-- {GENERATOR} -->", "latex": f"% {GENERATOR}"}
+HEAD = 500  # bytes in which the mark is looked for
+
+
+def check_format(wanted: str) -> tuple[str, ...]:
+    """The formats to write."""
+    if wanted not in (*FORMATS, "all"):
+        raise DataError(f"--format {wanted}: expected one of {', '.join(FORMATS)} or all")
+    return FORMATS if wanted == "all" else (wanted,)
+
+
+def places(results: Path, output: Path | None, formats: Sequence[str]) -> dict[str, Path]:
+    """Where each format goes: beside the results, or to `output`, which is a folder where there are several."""
+    if output is None or len(formats) > 1:
+        return {name: (output or results) / NAMES[name] for name in formats}
+    return {formats[0]: output}
+
+
+def check_places(where: dict[str, Path], force: bool, own: Path) -> None:
+    """Refuse, before any work is done, to write over what another program or a person has made.
+
+    `own`: the folder of results, whose pictures are this command's; elsewhere pictures bear no mark.
+    """
+    for name, path in where.items():
+        if name in MARKS:
+            _check_file(path, MARKS[name], force)
+        elif path.exists() and not path.is_dir():
+            raise DataError(f"{path} is a file: expected the name of a folder for the pictures")
+        elif path.is_dir() and any(path.iterdir()) and not force and path != own / NAMES[name]:
+            raise DataError(f"{path} holds files already: choose another folder with -o, or replace them with --force")
+
+
+def _check_file(path: Path, mark: str, force: bool) -> None:
+    if path.is_dir():
+        raise DataError(f"{path} is a folder: expected the name of a file to write")
+    if not path.exists() or force:
+        return
+    with path.open("rb") as file:
+        ours = mark.encode() in file.read(HEAD)
+    if not ours:
+        raise DataError(
+            f"{path} was not made by `bayescal report`: choose another name with -o, or replace it with --force"
+        )
+
+
+def write(sections: Sequence[Section], where: dict[str, Path]) -> list[Path]:
+    """Every format asked for; the files that were written."""
+    from bayescal.cli.files import write_text
+
+    written = []
+    pictures = {}
+    for name in ("png", "svg"):
+        if name in where:
+            drawn = write_pictures(sections, where[name], name)
+            written += drawn.values()
+            pictures = pictures or drawn
+    texts = {
+        "html": to_html,
+        "markdown": lambda sections: markdown(sections, _beside(where.get("markdown"), pictures)),
+        "latex": lambda sections: document(sections, MARKS["latex"]),
+    }
+    for name, text in texts.items():
+        if name in where:
+            where[name].parent.mkdir(parents=True, exist_ok=True)
+            write_text(where[name], text(sections))
+            written.append(where[name])
+    return written
+
+
+def write_pictures(sections: Sequence[Section], folder: Path, ending: str) -> dict[tuple[str, str], Path]:
+    """A picture of each figure as folder/EXPERIMENT-FIGURE.ending, by experiment and figure key."""
+    from bayescal.plots import save_figure
+    from bayescal.report.pictures import matplotlib_figure
+
+    looks = looks_for(figure for section in sections for figure in section.figures)
+    return {
+        key: save_figure(matplotlib_figure(figure, looks), folder / f"{name}.{ending}")
+        for key, name, figure in _named(sections)
+    }
+
+
+def markdown(sections: Sequence[Section], pictures: dict[tuple[str, str], str] | None = None) -> str:
+    """All sections in one file; `pictures`: where those of the figures are, seen from that file."""
+    parts = [
+        section_markdown(
+            section, {key: path for (name, key), path in (pictures or {}).items() if name == section.experiment}
+        )
+        for section in sections
+    ]
+    return "\n".join([f"{MARKS['markdown']}\n\n# Bayes-CAL: what was found\n", *parts])
+
+
+def _named(sections: Sequence[Section]) -> Iterator[tuple[tuple[str, str], str, Figure]]:
+    addresses = Addresses()
+    for section in sections:
+        for figure in section.figures:
+            yield (section.experiment, figure.key), addresses.new(section.experiment, figure.key), figure
+
+
+def _beside(file: Path | None, pictures: dict[tuple[str, str], Path]) -> dict[tuple[str, str], str]:
+    """Paths of pictures as the Markdown file names them."""
+    return {key: f"{path.parent.name}/{path.name}" for key, path in pictures.items()} if file else {}

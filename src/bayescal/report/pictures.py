@@ -1,0 +1,253 @@
+"""Figures for paper and slides: the same five kinds, drawn by matplotlib in the style of `bayescal.plots`."""
+
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil, sqrt
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayescal.errors import DataError
+from bayescal.experiments.findings import Figure
+from bayescal.plots import DPI, FAINT, INK, STYLE
+from bayescal.report.figures import FEW, STEEP, is_number
+from bayescal.report.looks import BAND, GRID, Look, Looks, look, looks_for
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Picture
+
+DASH = {"solid": "-", "dash": (0, (5, 1.5)), "dot": (0, (1.2, 1.2)), "dashdot": (0, (5, 1.5, 1.2, 1.5))}
+MARKER = {"circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "x": "X", "triangle-down": "v"}
+WIDTH, HEIGHT, SQUARE = 4.1, 3.0, 3.7  # inches of a panel
+
+
+def matplotlib_figure(figure: Figure, looks: Looks | None = None) -> "Picture":
+    """A still picture; `bayescal.plots.save_figure` writes it. `looks`: as for `plotly_figure`."""
+    from matplotlib import style
+
+    draw = _KINDS.get(figure.kind)
+    if draw is None:
+        raise DataError(f"figure {figure.key!r}: unknown kind {figure.kind!r}; expected one of {', '.join(_KINDS)}")
+    try:
+        with style.context(["default", STYLE, {"axes.titlesize": 10.5}]):
+            picture = draw(figure.data, looks_for([figure]) if looks is None else looks)
+            picture.suptitle(_text(figure.title, 90), x=0.01, ha="left", fontsize=12, fontweight="bold")
+            return picture
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+        raise DataError(
+            f"figure {figure.key!r} of kind {figure.kind!r} cannot be drawn ({type(error).__name__}: {error}); "
+            f"docs/experiments.md says what its data have to be"
+        ) from error
+
+
+def _lines(data: Mapping[str, Any], looks: Looks) -> "Picture":
+    picture, axes = _panels(data["panels"], HEIGHT)
+    for ax, panel in zip(axes, data["panels"], strict=True):
+        for series in panel["series"]:
+            _curve(ax, series, looks[series["name"]])
+        if panel.get("chance") is not None:
+            _level(ax, panel["chance"], "chance")
+        if data.get("log_y"):
+            ax.set_yscale("log")
+        ax.set(xlabel=_text(data["x"]), ylabel=_text(data["y"]))
+        _dress(ax, bool(data.get("percent")))
+    _legend(picture, axes)
+    return picture
+
+
+def _curve(ax: "Axes", series: Mapping[str, Any], style: Look) -> None:
+    x, y = _floats(series["x"]), _floats(series["y"])
+    marker = MARKER[style.marker] if len(x) <= FEW else None
+    line = {"color": style.colour, "linestyle": DASH[style.dash], "linewidth": 1.7}
+    ax.plot(x, y, marker=marker, markersize=4, label=_text(series["name"]), **line)
+    if series.get("error"):
+        error = np.nan_to_num(_floats(series["error"]))
+        ax.fill_between(x, y - error, y + error, color=style.colour, alpha=BAND, linewidth=0)
+
+
+def _landscape(data: Mapping[str, Any], looks: Looks) -> "Picture":
+    from matplotlib.colors import LogNorm
+    from matplotlib.ticker import FuncFormatter
+
+    panels = data["panels"]
+    picture, axes = _panels(panels, SQUARE - 0.5)
+    for ax, panel in zip(axes, panels, strict=True):
+        losses = np.array([_floats(row) for row in panel["z"]])
+        low, high = np.nanmin(losses), np.nanmax(losses)
+        steep = low > 0 and high / low > STEEP
+        levels = np.geomspace(low, high, 16) if steep else np.linspace(low, high, 16)
+        norm = LogNorm(low, high) if steep else None
+        filled = ax.contourf(panel["x"], panel["y"], losses, levels=levels, cmap="cividis", norm=norm)
+        ax.contour(panel["x"], panel["y"], losses, levels=levels, colors="white", linewidths=0.3, alpha=0.5)
+        bar = picture.colorbar(filled, ax=ax, aspect=30, pad=0.02, ticks=levels[::5])
+        bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
+        bar.ax.minorticks_off()
+        bar.outline.set_visible(False)
+        bar.ax.set_title("loss", fontsize=8, fontweight="normal", loc="center")
+        _path(ax, panel)
+        for name, share, number in zip("xy", panel["explained"], (1, 2), strict=True):
+            words = f"direction {number}" if share is None else f"direction {number} ({share:.0%} of the path)"
+            ax.set(**{f"{name}label": words})
+    _legend(picture, axes)
+    return picture
+
+
+def _path(ax: "Axes", panel: Mapping[str, Any]) -> None:
+    path = np.array(panel["path"], dtype=float).reshape(-1, 2)
+    edge = {"markeredgecolor": "black", "markeredgewidth": 0.8}
+    ax.plot(*path.T, color="black", linewidth=3)
+    ax.plot(*path.T, color="white", linewidth=1.5, marker="o", markersize=2.5, label="path (dots: epochs)")
+    ends = [(path[:1], "o", 7, "start"), (path[-1:], "s", 7, "end")]
+    if panel.get("best"):
+        ends.append((np.array([panel["best"]], dtype=float), "*", 13, "smallest loss"))
+    for place, marker, size, label in ends:
+        ax.plot(*place.T, color="white", marker=marker, markersize=size, linestyle="none", label=label, **edge)
+
+
+def _points(data: Mapping[str, Any], looks: Looks) -> "Picture":
+    """The same points twice: coloured by class and by environment."""
+    kinds = ("class", "environment")
+    picture, axes = _panels([{"title": f"by {kind}"} for kind in kinds], SQUARE + 0.4)
+    x, y = _floats(data["x"]), _floats(data["y"])
+    for ax, kind, names in zip(axes, kinds, (data["classes"], data["environments"]), strict=True):
+        ids = np.array(data[kind])
+        for number, name in enumerate(names):
+            style, mine = look(number), ids == number
+            ax.scatter(x[mine], y[mine], 14, style.colour, MARKER[style.marker], alpha=0.8, lw=0, label=_text(name))
+        ax.set(xticks=[], yticks=[])
+        columns = min(3, max(1, len(names) // 8 + 1)) if len(names) > 8 else 3
+        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.02), ncols=columns, fontsize=8, handletextpad=0.2)
+    return picture
+
+
+def _reliability(data: Mapping[str, Any], looks: Looks) -> "Picture":
+    from matplotlib.ticker import PercentFormatter
+
+    picture, axes = _panels(data["panels"], SQUARE)
+    for ax, panel in zip(axes, data["panels"], strict=True):
+        ax.plot([0, 1], [0, 1], color=FAINT, linestyle=":", linewidth=1)
+        most = max((n or 0 for series in panel["series"] for n in series["count"]), default=1)
+        for series in panel["series"]:
+            _bins(ax, series, looks[series["name"]], most)
+        known = [one for one in panel["series"] if one.get("ece") is not None]
+        for k, one in enumerate(reversed(known)):
+            words = _text(f"{one['name']} {100 * one['ece']:.1f} %")
+            _corner(ax, words, k, looks[one["name"]].colour)
+        if known:
+            _corner(ax, "ECE", len(known), FAINT)
+        ax.set(xlim=(0, 1.02), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy", aspect="equal")
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_major_formatter(PercentFormatter(1, decimals=0))
+        ax.grid(color=GRID, linewidth=0.7)
+        ax.set_axisbelow(True)
+    _legend(picture, axes)
+    return picture
+
+
+def _bins(ax: "Axes", series: Mapping[str, Any], style: Look, most: int) -> None:
+    columns = (series["confidence"], series["accuracy"], series["count"])
+    full = [(c, a, n) for c, a, n in zip(*columns, strict=True) if n and c is not None and a is not None]
+    x, y, n = (list(column) for column in zip(*full, strict=True)) if full else ([], [], [])
+    marker = MARKER[style.marker]
+    line = {"color": style.colour, "linestyle": DASH[style.dash], "linewidth": 1.6}
+    ax.plot(x, y, marker=marker, markersize=3.5, label=_text(series["name"]), **line)
+    ax.scatter(x, y, [(3 + 8 * sqrt(k / most)) ** 2 for k in n], style.colour, marker, alpha=0.85, lw=0, zorder=3)
+
+
+def _corner(ax: "Axes", words: str, line: int, colour: str) -> None:
+    """A line of text in the lower right corner, counted from below."""
+    look_and_place = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "right", "fontsize": 8}
+    ax.annotate(words, (0.98, 0.03), (0, 11 * line), color=colour, **look_and_place)
+
+
+def _scatter(data: Mapping[str, Any], looks: Looks) -> "Picture":
+    picture, axes = _panels([panel | {"title": ""} for panel in map(dict, data["panels"])], HEIGHT)
+    for ax, panel in zip(axes, data["panels"], strict=True):
+        points = panel["points"]
+        numbers = all(is_number(point["x"]) for point in points)
+        for name in dict.fromkeys(point["name"] for point in points):
+            mine = [point for point in points if point["name"] == name]
+            x = [point["x"] if numbers else _text(str(point["x"])) for point in mine]
+            style = looks[name]
+            y = _floats([point["y"] for point in mine])
+            ax.scatter(x, y, 22, style.colour, MARKER[style.marker], alpha=0.75, lw=0, label=_text(name))
+        if numbers and panel.get("log_x"):
+            ax.set_xscale("log")
+        elif not numbers:
+            ax.margins(x=0.25)
+        ax.set_xlabel(_text(panel["title"]), fontweight="bold")
+        ax.set_ylabel(_text(data["y"]))
+        _dress(ax, bool(data.get("percent")))
+    _legend(picture, axes)
+    return picture
+
+
+_KINDS: dict[str, Callable[[Mapping[str, Any], Looks], "Picture"]] = {
+    "lines": _lines,
+    "landscape": _landscape,
+    "points": _points,
+    "reliability": _reliability,
+    "scatter": _scatter,
+}
+
+
+def _panels(panels: Sequence[Mapping[str, Any]], height: float) -> tuple["Picture", list["Axes"]]:
+    """Axes in rows of three at most, each with its title."""
+    from matplotlib.figure import Figure as Picture
+
+    columns = 2 if len(panels) == 4 else min(3, len(panels))
+    rows = ceil(len(panels) / columns)
+    size = (WIDTH * columns + (1.2 if columns == 1 else 0), height * rows + 0.9)
+    picture = Picture(figsize=size, dpi=DPI, layout="constrained")
+    axes = list(picture.subplots(rows, columns, squeeze=False).flat)
+    for ax in axes[len(panels) :]:
+        ax.remove()
+    for ax, panel in zip(axes, panels, strict=False):
+        ax.set_title(_text(panel["title"], 44))
+    return picture, axes[: len(panels)]
+
+
+def _dress(ax: "Axes", percent: bool) -> None:
+    from matplotlib.ticker import FuncFormatter
+
+    if percent:
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.4g} %"))
+    ax.grid(axis="y", color=GRID, linewidth=0.7)
+    ax.set_axisbelow(True)
+
+
+def _level(ax: "Axes", height: float, words: str) -> None:
+    ax.axhline(height, color=FAINT, linestyle=":", linewidth=1.2, zorder=0)
+    place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right", "fontsize": 8}
+    ax.annotate(words, (1, height), (0, 2), color=FAINT, **place)
+
+
+def _legend(picture: "Picture", axes: Sequence["Axes"]) -> None:
+    """One below all panels: each series once, in the order of the panels."""
+    entries: dict[str, Any] = {}
+    for ax in axes:
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    if not entries:
+        return
+    width = picture.get_size_inches()[0]
+    longest = max(map(len, entries))
+    columns = max(1, min(len(entries), int(width / (0.5 + 0.075 * longest))))
+    legend = picture.legend(entries.values(), entries, loc="outside lower left", ncols=columns, fontsize=9)
+    for handle in legend.legend_handles:
+        if handle.get_label() in ("path (dots: epochs)", "start", "end", "smallest loss"):
+            handle.set(
+                markeredgecolor="black", markeredgewidth=0.8, color="white" if handle.get_linestyle() == "None" else INK
+            )
+
+
+def _floats(values: Any) -> np.ndarray:
+    """Gaps are None in JSON and NaN here."""
+    return np.array([np.nan if value is None else value for value in values], dtype=float)
+
+
+def _text(words: str, width: int = 0) -> str:
+    """A user's words as they are (a pair of dollar signs would be a formula), in lines where a width is given."""
+    words = str(words).replace("$", r"\$")
+    return "\n".join(textwrap.wrap(words, width)) if width else words

@@ -1,0 +1,129 @@
+"""Records and claims: never lost, never made twice, taken over when their owner dies."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+import sqlalchemy as sql
+
+from bayescal.errors import DataError
+from bayescal.protocol import store as module
+from bayescal.protocol.store import Store, process_identity, shown, sqlite_url
+
+
+def record(key: str, **changes) -> dict:
+    content = {"key": key, "dataset": "pacs", "entry": "coop", "fold": "photo", "seed": 1}
+    return content | {"backbone": {"fingerprint": "f"}, "value": key} | changes
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    return Store(sqlite_url(tmp_path / "new" / "folder"))
+
+
+def test_records_come_back_in_the_order_asked_for(store):
+    store.add([record("a"), record("b", seed=2), record("c", entry="cal")])
+    assert [r["value"] for r in store.records(["c", "missing", "a"])] == ["c", "a"]
+    assert store.finished(["a", "x"]) == {"a"}
+    assert [r["key"] for r in store.find(entry="coop")] == ["a", "b"]
+    assert [r["key"] for r in store.find(seed=[2, 3])] == ["b"]
+
+
+def test_a_record_is_never_replaced(store):
+    store.add([record("a")])
+    store.add([record("a", value="other")])
+    assert store.records(["a"])[0]["value"] == "a"
+
+
+def test_more_keys_than_one_query_takes(store):
+    keys = [f"{i:05d}" for i in range(1203)]
+    assert store.claim(keys) == keys
+    store.add([record(key) for key in keys])
+    assert len(store.finished(keys)) == 1203
+    assert store.claim(keys) == []
+
+
+def test_another_living_process_keeps_its_claims(tmp_path):
+    url = sqlite_url(tmp_path)
+    first, second = Store(url), Store(url)
+    second.owner = f"{os.uname().nodename}/1/{module._began(1)}"  # process 1 is alive
+    assert second.claim(["a", "b"]) == ["a", "b"]
+    assert first.claim(["a", "b", "c"]) == ["c"]
+    second.add([record("a")])
+    assert first.claim(["a", "b"]) == []
+
+
+def test_a_dead_process_of_this_machine_loses_its_claims_at_once(tmp_path):
+    url = sqlite_url(tmp_path)
+    code = f"from bayescal.protocol.store import Store; Store({url!r}).claim(['a'])"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert Store(url).claim(["a"]) == ["a"]
+
+
+def test_a_process_number_that_was_given_again_is_another_process(tmp_path):
+    store = Store(sqlite_url(tmp_path))
+    host, pid, began = store.owner.rsplit("/", 2)
+    store.owner = f"{host}/{pid}/{began}0"
+    store.claim(["a"])
+    store.owner = process_identity()
+    assert store.claim(["a"]) == ["a"]
+
+
+def test_another_machine_loses_its_claims_when_it_is_silent(store, monkeypatch):
+    mine, store.owner = store.owner, "elsewhere/1/1"
+    store.claim(["a", "b"])
+    store.owner = mine
+    assert store.claim(["a"]) == []
+    monkeypatch.setattr(module, "STALE_SECONDS", -1.0)
+    assert store.claim(["a"]) == ["a"]
+
+
+def test_renewing_keeps_a_claim(store, monkeypatch):
+    mine, store.owner = store.owner, "elsewhere/1/1"
+    store.claim(["a"])
+    with store.engine.begin() as connection:
+        connection.execute(sql.update(module._claims).values(renewed=time.time() - 1000))
+    store.renew()
+    store.owner = mine
+    assert store.claim(["a"]) == []
+
+
+def test_claims_are_given_up_after_a_failure(store):
+    with pytest.raises(RuntimeError), store.releasing():
+        store.claim(["a"])
+        raise RuntimeError
+    store.owner = f"{os.uname().nodename}/1/{module._began(1)}"
+    assert store.claim(["a"]) == ["a"]
+
+
+def _take(url, keys, out):
+    store = Store(url)
+    mine = store.claim(keys)
+    store.add([record(key, by=os.getpid()) for key in mine])
+    out.put(mine)
+
+
+def test_two_processes_never_take_the_same_run(tmp_path):
+    url, keys = sqlite_url(tmp_path), [str(i) for i in range(300)]
+    context = multiprocessing.get_context("spawn")
+    out = context.Queue()
+    workers = [context.Process(target=_take, args=(url, keys, out)) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    taken = [out.get(timeout=60) for _ in workers]
+    for worker in workers:
+        worker.join()
+    assert sorted(taken[0] + taken[1]) == sorted(keys)
+
+
+@pytest.mark.parametrize("url", ["nonsense", "sqlite:////proc/nowhere/study.db", "nodriver://host/name"])
+def test_a_database_that_cannot_be_opened_is_said_so(url):
+    with pytest.raises(DataError, match="cannot be opened"):
+        Store(url)
+
+
+def test_a_password_is_not_shown():
+    assert "secret" not in shown("postgresql://me:secret@host/name")
