@@ -114,7 +114,11 @@ def test_landscape_of_a_bowl_is_the_bowl(monkeypatch):
     problem = tiny.tiny_problem(dtype=F64)
     images = (problem.labels == 0).nonzero()[:6, 0]
     t = torch.linspace(0, 3, 9, dtype=F64)
-    path = CENTRE + 0.1 + torch.stack([torch.exp(-t), torch.exp(-2 * t), torch.exp(-3 * t)], dim=1)
+    path = (
+        CENTRE
+        + torch.tensor([0.3, 0.05, 0.0], dtype=F64)
+        + torch.stack([torch.exp(-t), torch.exp(-2 * t), torch.exp(-3 * t)], dim=1)
+    )
     params = {"theta": path[-1:].clone()}
     result = RunResult(
         "bowl", {}, 1, ("photo",), params, {"val": Checkpoint(params, 8)}, {}, None, 0.0, trajectory={"theta": path}
@@ -132,6 +136,7 @@ def test_landscape_of_a_bowl_is_the_bowl(monkeypatch):
     assert abs(float(lowest[0] - scape.best[0])) < float(scape.x[1] - scape.x[0])
     assert abs(float(lowest[1] - scape.best[1])) < float(scape.y[1] - scape.y[0]) * 2
     assert scape.target_loss == float(scape.z.min()) < scape.final_loss_at_end
+    assert scape.target_loss == pytest.approx(float(bowl(path[-1] + scape.best @ directions)), rel=1e-12)
     assert bool((scape.path[:, 0].abs() < scape.x[-1]).all())
     assert bool((scape.path[:, 1].abs() < scape.y[-1]).all())
 

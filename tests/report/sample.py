@@ -39,7 +39,7 @@ def value(random: np.random.Generator, mean: float, n: int = 3) -> Value:
 
 def section(experiment: str, title: str, **more) -> Section:
     about = {
-        "lead": "Every method learns from the same 16 images per class and is tested in an environment it never saw.\n\n"
+        "lead": "Every method learns from the same 16 images per class and is tested where it has never been.\n\n"
         "Hyper-parameters are chosen on validation images of the test environment, `--select test-domain`.",
         "command": f"bayescal bench {experiment} --backbone RN50:openai --trials 20 --seeds 1,2,3 --data ~/data",
         "versions": VERSIONS,
@@ -105,7 +105,7 @@ def curves(
         series.append({"name": "CLIP zero-shot", "x": [1, 30], "y": [0.6, 0.6], "error": None})
         panels.append({"title": dataset, "chance": 1 / 7, "series": series})
     panels[0]["series"][0]["y"][5] = float("nan")
-    data = {"x": "epoch", "y": "accuracy", "percent": percent, "log_y": False, "panels": panels}
+    data = {"x": "epoch", "y": "accuracy", "percent": True, "log_y": False, "panels": panels}
     return Figure(key, title, "lines", data, "Lines are means over 3 seeds, bands one standard error.")
 
 

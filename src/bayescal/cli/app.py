@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from bayescal import __version__
 from bayescal.cli.backbones import backbones
 from bayescal.cli.bench import bench
+from bayescal.cli.data import data_app
 from bayescal.cli.demo import demo
 from bayescal.cli.evaluate import evaluate
 from bayescal.cli.failures import reported
@@ -18,6 +19,7 @@ from bayescal.cli.methods import methods
 from bayescal.cli.options import examples
 from bayescal.cli.predict import predict
 from bayescal.cli.records import records
+from bayescal.cli.report import report
 
 
 class _Group(TyperGroup):
@@ -85,6 +87,13 @@ _add(
     "bayescal evaluate model images.csv --split test -o report",
     "bayescal evaluate model photos --json > metrics.json",
 )
+_add(
+    report,
+    "bayescal report",
+    "bayescal report my-results -o results.html",
+    "bayescal report --format latex",
+    "bayescal report --format all -o to-send",
+)
 _add(methods, "bayescal methods")
 _add(backbones, "bayescal backbones", "bayescal backbones --all")
 _add(
@@ -99,3 +108,4 @@ _add(
     "bayescal records --where dataset=pacs --where entry=bayes-cal -o runs.csv",
 )
 _add(demo, "bayescal demo", "bayescal demo -o quick-look --trials 5 --seeds 1")
+app.add_typer(data_app, name="data")

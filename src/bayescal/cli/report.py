@@ -12,7 +12,7 @@ RESULTS = Path("bayescal-results")  # where `bayescal bench` leaves what it find
 
 def report(
     results: Annotated[
-        Path, typer.Argument(metavar="[RESULTS]", help="A folder written by `bayescal bench`.")
+        Path, typer.Argument(metavar="RESULTS", help="A folder written by `bayescal bench`.")
     ] = RESULTS,
     output: Annotated[
         Path | None,

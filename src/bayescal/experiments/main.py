@@ -58,7 +58,7 @@ def searches(bench: Bench) -> list[Search]:
 
 def section(bench: Bench) -> Section:
     names, datasets = entries(bench), bench.options.datasets
-    if bench.options.methods is None and not bench.options.word_vectors:
+    if bench.options.methods is None and not bench.options.quick and not bench.options.word_vectors:
         bench.notes.append("W2V was left out: it needs word vectors, --word-vectors FILE")
     tables = [
         accuracy_table(bench, names),

@@ -1,10 +1,13 @@
 """Writing a report: one file per format, a folder of pictures, each whole or not at all."""
 
+import os
+import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bayescal.errors import DataError
 from bayescal.experiments.findings import Figure, Section
+from bayescal.report.figures import is_empty
 from bayescal.report.latex import document
 from bayescal.report.looks import looks_for
 from bayescal.report.markdown import section_markdown
@@ -42,7 +45,7 @@ def check_places(where: dict[str, Path], force: bool, own: Path) -> None:
             _check_file(path, MARKS[name], force)
         elif path.exists() and not path.is_dir():
             raise DataError(f"{path} is a file: expected the name of a folder for the pictures")
-        elif path.is_dir() and any(path.iterdir()) and not force and path != own / NAMES[name]:
+        elif path.is_dir() and any(path.iterdir()) and not force and path.resolve() != (own / NAMES[name]).resolve():
             raise DataError(f"{path} holds files already: choose another folder with -o, or replace them with --force")
 
 
@@ -61,8 +64,6 @@ def _check_file(path: Path, mark: str, force: bool) -> None:
 
 def write(sections: Sequence[Section], where: dict[str, Path]) -> list[Path]:
     """Every format asked for; the files that were written."""
-    from bayescal.cli.files import write_text
-
     written = []
     pictures = {}
     for name in ("png", "svg"):
@@ -77,10 +78,20 @@ def write(sections: Sequence[Section], where: dict[str, Path]) -> list[Path]:
     }
     for name, text in texts.items():
         if name in where:
-            where[name].parent.mkdir(parents=True, exist_ok=True)
-            write_text(where[name], text(sections))
+            _write(where[name], text(sections))
             written.append(where[name])
     return written
+
+
+def _write(path: Path, text: str) -> None:
+    """Under a temporary name first: a page that is there is whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        draft.write_text(text, encoding="utf-8", newline="")
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def write_pictures(sections: Sequence[Section], folder: Path, ending: str) -> dict[tuple[str, str], Path]:
@@ -110,6 +121,8 @@ def _named(sections: Sequence[Section]) -> Iterator[tuple[tuple[str, str], str, 
     addresses = Addresses()
     for section in sections:
         for figure in section.figures:
+            if is_empty(figure):
+                continue
             yield (section.experiment, figure.key), addresses.new(section.experiment, figure.key), figure
 
 

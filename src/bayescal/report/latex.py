@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from bayescal.experiments.findings import Section, Table
-from bayescal.report.tables import BEST, SECOND, Cell, View, column_groups, view
+from bayescal.report.tables import BEST, SECOND, Cell, Heading, View, column_groups, view
 from bayescal.report.words import Addresses, paragraphs, slug, spans
 
 PREAMBLE = r"""\documentclass[a4paper]{article}
@@ -16,12 +16,27 @@ PREAMBLE = r"""\documentclass[a4paper]{article}
 \usepackage[utf8]{inputenc}
 \usepackage[margin=2cm]{geometry}
 \usepackage{booktabs,graphicx,xcolor,amssymb,textcomp}
+\setlength{\belowcaptionskip}{4pt}
 \setlength{\parindent}{0pt}
 \setlength{\parskip}{4pt plus 1pt}
 """
-GREEK = (
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi - pi rho - sigma tau upsilon phi chi psi"
+# α … ω and the capitals that have a name of their own; "-": letters that LaTeX takes from the Latin alphabet.
+SMALL = (
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi - pi rho - sigma tau upsilon phi chi psi "
+    "omega"
 )
+CAPITAL = {
+    "Γ": "Gamma",
+    "Δ": "Delta",
+    "Θ": "Theta",
+    "Λ": "Lambda",
+    "Ξ": "Xi",
+    "Π": "Pi",
+    "Σ": "Sigma",
+    "Φ": "Phi",
+    "Ψ": "Psi",
+    "Ω": "Omega",
+}
 _MEANT = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -70,14 +85,8 @@ _MEANT = {
     "\u2009": r"\,",
     "\u202f": r"\,",
     "\t": " ",
-    **{chr(0x3B1 + i): rf"$\{name}$" for i, name in enumerate(GREEK.split()) if name != "-"},
-    "ω": r"$\omega$",
-    **{
-        letter: rf"$\{name}$"
-        for letter, name in zip(
-            "ΓΔΘΛΞΠΣΦΨΩ", ["Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Phi", "Psi", "Omega"], strict=True
-        )
-    },
+    **{chr(ord("α") + i): rf"$\{name}$" for i, name in enumerate(SMALL.split()) if name != "-"},
+    **{letter: rf"$\{name}$" for letter, name in CAPITAL.items()},
 }
 
 
@@ -89,7 +98,7 @@ def table_latex(table: Table, label: str = "") -> str:
     body = [*_headings(seen), r"\midrule", *_rows(seen)]
     return "\n".join(
         [
-            r"\begin{table}[htbp]",
+            r"\begin{table}[!htbp]",
             r"\centering",
             rf"\caption{{{caption}}}",
             rf"\label{{{label or f'tab:{slug(table.key)}'}}}",
@@ -109,16 +118,15 @@ def table_latex(table: Table, label: str = "") -> str:
 
 
 def document(sections: Sequence[Section], first_line: str) -> str:
-    """All tables of all sections, as a file that compiles; each table can also be copied out of it."""
+    """All tables, as a file that compiles; each can also be copied out of it. Sections without a table are left out."""
     parts = [f"{first_line}\n{PREAMBLE}\\begin{{document}}\n"]
     labels = Addresses()
-    for section in sections:
+    for section in (section for section in sections if section.tables):
         parts.append(rf"\section*{{{escape(section.title)}}}" + "\n")
         parts += [prose(text) + "\n" for text in paragraphs(section.lead)]
         parts += [table_latex(table, f"tab:{labels.new(section.experiment, table.key)}") for table in section.tables]
         parts += [r"\textbf{What this does not show.} " + prose(text) + "\n" for text in paragraphs(section.limits)]
-        parts.append(f"Rerun it: {_code(section.command)}\n")
-        parts.append("\\clearpage\n")
+        parts.append(rf"{{\raggedright Rerun it: {_code(section.command)}\par}}" + "\n")
     return "\n".join([*parts, "\\end{document}\n"])
 
 
@@ -156,8 +164,14 @@ def _headings(seen: View) -> list[str]:
             if name
         ]
         lines.append("".join(rules))
-    titles = [_grey(escape(str(h)), c.published) for h, c in zip(seen.headings, seen.columns, strict=True)]
+    titles = [_grey(_title(h), c.published) for h, c in zip(seen.headings, seen.columns, strict=True)]
     return [*lines, " & ".join(["", *titles]) + r" \\"]
+
+
+def _title(heading: Heading) -> str:
+    """That a column was published is said below its title, so that the column stays narrow."""
+    title = escape(f"{heading.title} ({heading.unit})" if heading.unit else heading.title)
+    return rf"\shortstack[r]{{{title}\\{{\scriptsize {escape(heading.paper)}}}}}" if heading.paper else title
 
 
 def _over(name: str, width: int) -> str:

@@ -7,6 +7,8 @@
   const onPaper = matchMedia("print");
   const touch = matchMedia("(pointer: coarse)").matches;
   const PAPER_WIDTH = 672; // of an A4 page inside its margins, in CSS pixels
+  const WIDE_PAPER_WIDTH = 1000; // the same on its side
+  const LEAST_ZOOM = 0.8;
   const SVG = "http://www.w3.org/2000/svg";
   let printing = onPaper.matches;
 
@@ -25,22 +27,40 @@
 
   const axisName = (name, i) => (i === 0 ? name : name + (i + 1));
 
+  /** Words in lines of about so many letters. */
+  function lines(text, letters) {
+    const result = [];
+    for (const word of text.split(/\s+/).filter(Boolean)) {
+      const longer = `${result.at(-1)} ${word}`;
+      if (result.length && longer.length <= letters) result[result.length - 1] = longer;
+      else result.push(word);
+    }
+    return result;
+  }
+
   /** Panels side by side as far as they fit, sizes and gaps in pixels whatever the width. */
   function arranged(layout, width) {
-    const { panels, square, bars } = layout.meta;
-    const right = bars ? 74 : 14;
-    const sides = { l: 62, t: 34, b: 52, r: right };
-    const [gapX, gapY] = [sides.l + right, sides.t + sides.b + 10];
-    const least = square ? 215 : 240;
+    const { titles, square, bars, bare } = layout.meta;
+    const panels = titles.length;
+    const sides = bare ? { l: 8, b: 8, r: 8 } : { l: bars ? 54 : 62, b: 52, r: bars ? 58 : 14 };
+    const gapX = sides.l + sides.r + (bare ? 16 : 0);
+    const least = square ? 205 : 225;
     const inside = width - sides.l - sides.r;
     let columns = Math.max(1, Math.min(panels, 3, Math.floor((inside + gapX) / (least + gapX))));
     const rows = Math.ceil(panels / columns);
     columns = Math.ceil(panels / rows);
     const share = (inside - gapX * (columns - 1)) / columns;
-    const panelWidth = square ? Math.min(share, 430) : share;
+    const panelWidth = square ? Math.min(share, 470) : share;
     const panelHeight = square ? panelWidth : Math.max(210, Math.min(0.62 * panelWidth, 360));
+    const wrapped = titles.map((title) => lines(title, panelWidth / 8));
+    sides.t = 14 + 18 * Math.max(...wrapped.map((title) => title.length));
+    const gapY = sides.t + sides.b + 10;
     const high = rows * panelHeight + (rows - 1) * gapY;
     const result = { ...layout, width, height: high + sides.t + sides.b, margin: { ...sides, pad: 0, autoexpand: false }, showlegend: false };
+    result.annotations = layout.annotations.map((note) => {
+      const [kind, i] = (note.name ?? "").split(" ");
+      return kind === "title" && note.text ? { ...note, text: `<b>${wrapped[i - 1].map(quoted).join("<br>")}</b>` } : note;
+    });
     const bar = [];
     for (let i = 0; i < panels; i++) {
       const [row, column] = [Math.floor(i / columns), i % columns];
@@ -88,7 +108,7 @@
       const [traces, layout] = this.drawn(this.width, wantsDark() && !printing);
       const config = {
         displaylogo: false,
-        modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "toImage", "zoomIn2d", "zoomOut2d"],
+        modeBarButtons: [["zoom2d", "pan2d", "resetScale2d"]],
         plotlyServerURL: "",
       };
       const first = !this.box.classList.contains("js-plotly-plot");
@@ -106,13 +126,15 @@
 
     addLegend() {
       const entries = this.source.data.filter((trace) => trace.showlegend !== false && trace.type !== "contour");
-      let heading = "";
+      let row, heading;
       for (const trace of entries) {
         const kind = trace.legendgrouptitle?.text ?? "";
         if (kind !== heading) {
+          row = document.createElement("div");
           const words = document.createElement("span");
-          words.textContent = (heading = kind);
-          this.legend.append(words);
+          words.textContent = heading = kind;
+          row.append(...(kind ? [words] : []));
+          this.legend.append(row);
         }
         const button = document.createElement("button");
         button.type = "button";
@@ -124,20 +146,23 @@
           button.setAttribute("aria-pressed", String(gone));
           this.draw();
         });
-        this.legend.append(button);
+        row.append(button);
       }
     }
 
     /** For slides and papers: light, with a legend, whatever the page looks like now. */
     async save(format) {
       const [traces, layout] = this.drawn(1000, false);
-      const lines = Math.ceil(traces.filter((trace) => trace.showlegend !== false).length / 6);
+      const named = traces.filter((trace) => trace.showlegend !== false);
+      const letters = named.reduce((sum, trace) => sum + plain(trace.name).length + 8, 0);
+      const below = 16 + 24 * Math.ceil(letters / 110);
+      for (const trace of named) delete trace.legendgrouptitle;
       Object.assign(layout, {
         title: { text: quoted(this.title), x: 0.02, y: 0.99, yanchor: "top", font: { size: 15 } },
         showlegend: true,
         paper_bgcolor: "#ffffff",
-        height: layout.height + 30 + 24 * lines,
-        margin: { ...layout.margin, t: layout.margin.t + 30, b: layout.margin.b + 24 * lines },
+        height: layout.height + 30 + below,
+        margin: { ...layout.margin, t: layout.margin.t + 30, b: layout.margin.b + below },
         legend: { orientation: "h", x: 0, y: 0, yref: "container", yanchor: "bottom", xanchor: "left" },
       });
       await Plotly.downloadImage({ data: traces, layout }, { format, filename: this.name, width: 1000, height: layout.height, scale: 2 });
@@ -145,10 +170,10 @@
   }
 
   /** Words as a Plotly text. */
-  const quoted = (words) => words.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/\$/g, "&#36;");
+  const quoted = (words) => words.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/\$/g, "&#36;").replace(/{/g, "&#123;");
 
   /** A Plotly text as the words it was made of. */
-  const plain = (text) => text.replace(/&lt;/g, "<").replace(/&gt;/g, ">").replace(/&#36;/g, "$").replace(/&amp;/g, "&");
+  const plain = (text) => text.replace(/&lt;/g, "<").replace(/&gt;/g, ">").replace(/&#36;/g, "$").replace(/&#123;/g, "{").replace(/&amp;/g, "&");
 
   const DASHES = { dash: "6 3", dot: "2 2", dashdot: "6 2 2 2" };
   const SHAPES = {
@@ -174,11 +199,12 @@
     };
     const both = (colour) => `light-dark(${colour}, ${onDark[colour] ?? colour})`;
     if (trace.mode.includes("lines")) {
-      const colour = trace.line.color === "#ffffff" ? "currentColor" : both(trace.line.color);
+      const colour = trace.line.color === "white" ? "currentColor" : both(trace.line.color);
       add("path", { d: "M1 7H25", fill: "none", "stroke-width": 2, "stroke-dasharray": DASHES[trace.line.dash] ?? "none", style: `stroke:${colour}` });
     }
-    if (trace.mode.includes("markers") && typeof trace.marker.size === "number" && trace.marker.size > 4 || trace.mode === "lines+markers" && Array.isArray(trace.marker.size)) {
-      const outline = trace.marker.line ? "#000" : "none";
+    const small = trace.marker?.size <= 4; // dots on a line, too small for a sample
+    if (trace.mode.includes("markers") && !small) {
+      const outline = trace.marker.line?.width ? "#000" : "none";
       add("path", { d: SHAPES[trace.marker.symbol] ?? SHAPES.circle, stroke: outline, style: `fill:${both(trace.marker.color)}` });
     }
     return svg;
@@ -250,11 +276,15 @@
   const plots = [...document.querySelectorAll("figure.plot")].map((figure) => new Plot(figure));
   const drawAll = () => plots.forEach((plot) => plot.draw());
 
-  /** Tables wider than the paper are made smaller as a whole. */
+  /** A table wider than the paper is made smaller as a whole, and goes on a page of its own where it would be tiny. */
   function fitTables() {
+    root.classList.toggle("printing", printing);
     for (const table of document.querySelectorAll("table")) {
       table.style.zoom = 1;
-      if (printing) table.style.zoom = Math.min(1, PAPER_WIDTH / table.scrollWidth);
+      const fitting = printing ? Math.min(1, PAPER_WIDTH / table.offsetWidth) : 1;
+      const wide = fitting < LEAST_ZOOM;
+      table.closest("figure").classList.toggle("wide", wide);
+      table.style.zoom = wide ? Math.min(1, WIDE_PAPER_WIDTH / table.offsetWidth) : fitting;
     }
   }
 

@@ -12,7 +12,7 @@ from math import isfinite
 from typing import Any
 
 from bayescal.experiments.findings import Figure, Section, Table
-from bayescal.report.figures import plotly_figure
+from bayescal.report.figures import is_empty, plotly_figure
 from bayescal.report.latex import table_latex
 from bayescal.report.looks import Looks, dark_colours, looks_for
 from bayescal.report.markdown import table_markdown
@@ -124,6 +124,9 @@ def _table(table: Table, address: str) -> str:
 
 def _figure(figure: Figure, address: str, looks: Looks) -> str:
     note = "".join(f'<p class="note">{prose(part)}</p>' for part in paragraphs(figure.note))
+    if is_empty(figure):
+        title = f"<figcaption>{escape(figure.title)}</figcaption>"
+        return f'<figure class="empty" id="{address}">{title}<p class="note">Nothing to draw.</p>{note}</figure>'
     return (
         f'<figure class="plot {escape(figure.kind)}" id="{address}">'
         f"<figcaption>{escape(figure.title)}</figcaption>"

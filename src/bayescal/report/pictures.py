@@ -10,7 +10,7 @@ import numpy as np
 from bayescal.errors import DataError
 from bayescal.experiments.findings import Figure
 from bayescal.plots import DPI, FAINT, INK, STYLE
-from bayescal.report.figures import FEW, STEEP, is_number
+from bayescal.report.figures import STEEP, categories, has_markers, positions
 from bayescal.report.looks import BAND, GRID, Look, Looks, look, looks_for
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _lines(data: Mapping[str, Any], looks: Looks) -> "Picture":
 
 def _curve(ax: "Axes", series: Mapping[str, Any], style: Look) -> None:
     x, y = _floats(series["x"]), _floats(series["y"])
-    marker = MARKER[style.marker] if len(x) <= FEW else None
+    marker = MARKER[style.marker] if has_markers(x) else None
     line = {"color": style.colour, "linestyle": DASH[style.dash], "linewidth": 1.7}
     ax.plot(x, y, marker=marker, markersize=4, label=_text(series["name"]), **line)
     if series.get("error"):
@@ -165,18 +165,18 @@ def _scatter(data: Mapping[str, Any], looks: Looks) -> "Picture":
     picture, axes = _panels([panel | {"title": ""} for panel in map(dict, data["panels"])], HEIGHT)
     for ax, panel in zip(axes, data["panels"], strict=True):
         points = panel["points"]
-        numbers = all(is_number(point["x"]) for point in points)
+        places = categories(points)
         for name in dict.fromkeys(point["name"] for point in points):
             mine = [point for point in points if point["name"] == name]
-            x = [point["x"] if numbers else _text(str(point["x"])) for point in mine]
-            style = looks[name]
+            x, style = positions(points, name), looks[name]
             y = _floats([point["y"] for point in mine])
             ax.scatter(x, y, 22, style.colour, MARKER[style.marker], alpha=0.75, lw=0, label=_text(name))
-        if numbers and panel.get("log_x"):
+        if places:
+            ax.set_xticks(list(places.values()), [_text(name) for name in places])
+            ax.set_xlim(-0.5, len(places) - 0.5)
+        elif panel.get("log_x"):
             ax.set_xscale("log")
-        elif not numbers:
-            ax.margins(x=0.25)
-        ax.set_xlabel(_text(panel["title"]), fontweight="bold")
+        ax.set_xlabel(_text(panel["title"], 40), fontweight="bold")
         ax.set_ylabel(_text(data["y"]))
         _dress(ax, bool(data.get("percent")))
     _legend(picture, axes)

@@ -112,7 +112,9 @@ def _headings(seen: View, columns: Sequence[int], widths: Sequence[int], labels:
             words = wrapped[j][i] if i >= 0 else ""
             line.append(" " * GAP)
             style = "dim" if seen.columns[j].published else "bold"
-            line.append(_pad(words, widths[j], left=not seen.is_words(j)), style)
+            blanks = widths[j] - _length(words)
+            before = blanks // 2 if seen.is_words(j) else blanks
+            line.append(" " * before + words + " " * (blanks - before), style)
         lines.append(line)
     return lines
 
@@ -123,11 +125,11 @@ def _cell(cell: Cell, seen: View, j: int, width: int) -> "Text":
     style = {BEST: "bold", SECOND: "underline"}.get(cell.place, "")
     dim = "dim" if seen.columns[j].published else ""
     words = _words(cell, seen.error_width(j))
-    blanks = " " * (width - _length(words))
-    text = Text(blanks if not seen.is_words(j) else "", style=dim)
+    blanks = width - _length(words)
+    before = blanks // 2 if seen.is_words(j) else blanks
+    text = Text(" " * before, style=dim)
     text.append(cell.text, style)
-    text.append(words[len(cell.text) :])
-    return text.append("" if not seen.is_words(j) else blanks)
+    return text.append(words[len(cell.text) :] + " " * (blanks - before))
 
 
 def _words(cell: Cell, error_width: int) -> str:
@@ -161,9 +163,8 @@ def _fold(words: str, width: int) -> list[str]:
     return lines or [""]
 
 
-def _pad(words: str, width: int, left: bool = False) -> str:
-    blanks = " " * (width - _length(words))
-    return blanks + words if left else words + blanks
+def _pad(words: str, width: int) -> str:
+    return words + " " * (width - _length(words))
 
 
 def _length(words: str) -> int:

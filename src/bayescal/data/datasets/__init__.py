@@ -42,15 +42,14 @@ def get_dataset(name: str) -> "Dataset":
 
 def open_dataset(spec: str, path: Path | None = None) -> "tuple[Dataset, Manifest]":
     """A known name and where it lies; or, without a path, any folder, CSV or JSON file."""
-    from bayescal.data.datasets.base import describe
-    from bayescal.data.manifest import read_manifest
+    from bayescal.data.datasets.base import describe, read_custom
 
     if path is not None:
         dataset = get_dataset(spec)
         return dataset, dataset.read(Path(path))
     place = Path(spec).expanduser()
     if place.exists():
-        manifest = read_manifest(place)
+        manifest = read_custom(place)
         return describe(place, manifest), manifest
     if find_name(spec) is not None:
         dataset = get_dataset(spec)

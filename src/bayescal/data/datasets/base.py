@@ -163,13 +163,20 @@ def part_folds(manifest: Manifest, validation: str | None = None) -> list[Fold]:
 
 def custom_dataset(path: Path) -> Dataset:
     """Describe any folder, CSV or JSON file as a data set: by its split column, else one fold per environment."""
-    return describe(path, read_manifest(path))
+    return describe(path, read_custom(path))
+
+
+def read_custom(path: Path) -> Manifest:
+    """Read a folder, CSV or JSON file; a folder that holds a manifest.csv, as the makers write it, by that file."""
+    table = Path(path).expanduser() / "manifest.csv"
+    return read_manifest(table if table.is_file() else path)
 
 
 def describe(path: Path, manifest: Manifest) -> Dataset:
     """As `custom_dataset`, for a manifest that has been read already."""
     has_parts = bool((manifest.splits != "").any())
-    name = Path(path).expanduser().absolute().stem
+    place = Path(path).expanduser().absolute()
+    name = place.stem if place.is_file() else place.name
     return Dataset(
         name=name,
         title=name,
@@ -180,7 +187,7 @@ def describe(path: Path, manifest: Manifest) -> Dataset:
         layout="    a folder environment/class/image, or a CSV or JSON file: see docs/data-layout.md",
         source="your own images",
         citation="",
-        read=read_manifest,
+        read=read_custom,
         folds=part_folds if has_parts else leave_one_out_folds,
         selection=_selection(part_folds(manifest)[0]) if has_parts else "training-domain",
     )

@@ -37,8 +37,6 @@ COLORED_MNIST = Dataset(
     read=partial(read_made, Expected(**_SHARED)),
     folds=partial(part_folds, validation="test-domain"),
     selection="test-domain",
-    space=cal_space(
-        env=(-3, 0), irm=(-1, 1), orth=(-3, 0), positions=("end", "middle"), class_specific=(False, True)
-    ),
+    space=cal_space(env=(-3, 0), irm=(-1, 1), orth=(-3, 0), positions=("end", "middle"), class_specific=(False, True)),
     **_SHARED,
 )

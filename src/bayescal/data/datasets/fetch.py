@@ -114,7 +114,9 @@ def _tar_members(content: tarfile.TarFile) -> Iterator[_Member]:
 def _write_all(archive: Path, members: list[_Member], folder: Path) -> None:
     total, free = sum(member.size for member in members), shutil.disk_usage(folder).free
     if total > free:
-        raise DataError(f"{archive}: needs {total / 1e9:.1f} GB, and {folder.parent.parent} has {free / 1e9:.1f} GB left.")
+        raise DataError(
+            f"{archive}: needs {total / 1e9:.1f} GB, and {folder.parent.parent} has {free / 1e9:.1f} GB left."
+        )
     with progress_bar(archive.name, len(members), sys.stderr.isatty()) as advance:
         for member in members:
             place = folder / _safe_path(archive, member.name)

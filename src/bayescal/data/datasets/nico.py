@@ -176,7 +176,7 @@ NICO = nico_dataset(
     "superclass",
     name="nico",
     title="NICO",
-    class_words=as_words(["animal", "vehicle"]),
+    class_words=as_words("animal vehicle"),
     shots=8,
     val_shots=64,
 )

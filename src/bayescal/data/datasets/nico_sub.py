@@ -7,14 +7,14 @@ subclass occurs in every context, so some class × environment cells are empty: 
 from bayescal.data.datasets.nico import nico_dataset
 from bayescal.data.datasets.trees import as_words
 
-BASE = "bear cow dog horse rat bicycle bus car helicopter motorcycle train truck elephant".split()
-NEW = "monkey sheep airplane bird boat cat".split()
+BASE = "bear cow dog horse rat bicycle bus car helicopter motorcycle train truck elephant"
+NEW = "monkey sheep airplane bird boat cat"
 
 NICO_SUB = nico_dataset(
     "subclass",
     name="nico-sub",
     title="NICO_SUB",
-    class_words=as_words(BASE + NEW),
-    base_classes=tuple(BASE),
-    new_classes=tuple(NEW),
+    class_words=as_words(f"{BASE} {NEW}"),
+    base_classes=tuple(BASE.split()),
+    new_classes=tuple(NEW.split()),
 )

@@ -12,7 +12,7 @@ OFFICE_CALTECH10 = tree_dataset(
     title="Office-Caltech10",
     shift="diversity",
     class_words=as_words(
-        "back_pack bike calculator headphones keyboard laptop_computer monitor mouse mug projector".split(),
+        "back_pack bike calculator headphones keyboard laptop_computer monitor mouse mug projector",
         {"back_pack": "backpack"},
     ),
     environment_words={

@@ -13,7 +13,7 @@ Curtains Desk_Lamp Drill Eraser Exit_Sign Fan File_Cabinet Flipflops Flowers Fol
 Keyboard Knives Lamp_Shade Laptop Marker Monitor Mop Mouse Mug Notebook Oven Pan Paper_Clip Pen Pencil Postit_Notes
 Printer Push_Pin Radio Refrigerator Ruler Scissors Screwdriver Shelf Sink Sneakers Soda Speaker Spoon TV Table
 Telephone ToothBrush Toys Trash_Can Webcam
-""".split()
+"""
 
 OFFICE_HOME = tree_dataset(
     name="office-home",
@@ -33,7 +33,7 @@ OFFICE_HOME = tree_dataset(
         Clipart/
         Product/
         Real World/""",
-    source="OfficeHomeDataset_10072016.zip, linked at http://hemanthdv.org/OfficeHome-Dataset/. Unpack it.",
+    source="OfficeHomeDataset_10072016.zip, linked at http://hemanthdv.org/OfficeHome-Dataset/. `bayescal data prepare` reads the archive.",
     citation="Venkateswara et al., Deep Hashing Network for Unsupervised Domain Adaptation, CVPR 2017",
     space=cal_space(env=(-3, 0), irm=(-2, 0), orth=(-3, 0)),
 )

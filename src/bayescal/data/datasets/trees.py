@@ -65,7 +65,9 @@ class Expected:
             if unknown := [name for name in found if name not in words]:
                 raise self.refusal(path, f"{self.title} has no {kind} {first(unknown)}.")
         if self.images is not None and len(manifest) != self.images:
-            _warn(f"{path}: found {len(manifest):,} images, but {self.title} has {self.images:,}. Is the copy complete?")
+            _warn(
+                f"{path}: found {len(manifest):,} images, but {self.title} has {self.images:,}. Is the copy complete?"
+            )
         missing = [f"{name} in {environment}" for name, environment in manifest.missing_cells()]
         if missing and self.complete:
             _warn(f"{path}: no image of {first(missing)}")
@@ -101,7 +103,9 @@ class Tree:
                 for image in find_images(class_folder):
                     yield os.path.abspath(image), class_name, environment
         if unknown:
-            _warn(f"{root}: left out {len(unknown)} folders that are no class of {self.expected.title}: {first(unknown)}")
+            _warn(
+                f"{root}: left out {len(unknown)} folders that are no class of {self.expected.title}: {first(unknown)}"
+            )
 
     def environment_folders(self, place: Path) -> tuple[Path, dict[str, Path]]:
         """The folder that holds the environments, and the folder of each; archives put others around them."""
@@ -142,8 +146,9 @@ def tree_dataset(*, spellings: Mapping[str, Sequence[str]] | None = None, **fiel
     return Dataset(**{"read": tree.read, "folds": leave_one_out_folds, **fields})
 
 
-def as_words(names: Sequence[str], other: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Each name with its words: `to_words` unless given."""
+def as_words(names: str | Sequence[str], other: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Each name with its words: `to_words` unless given. Text stands for the names in it, between blanks."""
+    names = names.split() if isinstance(names, str) else names
     return {name: (other or {}).get(name, to_words(name)) for name in names}
 
 

@@ -12,7 +12,7 @@ VLCS = tree_dataset(
     name="vlcs",
     title="VLCS",
     shift="diversity",
-    class_words=as_words(["bird", "car", "chair", "dog", "person"]),
+    class_words=as_words("bird car chair dog person"),
     environment_words={"Caltech101": "caltech", "LabelMe": "labelme", "SUN09": "sun", "VOC2007": "pascal"},
     spellings={"Caltech101": ["caltech"], "SUN09": ["sun"], "VOC2007": ["pascal", "voc"]},
     images=10_729,
@@ -26,7 +26,7 @@ VLCS = tree_dataset(
         SUN09/
         VOC2007/""",
     source="VLCS.tar.gz, linked in DomainBed's domainbed/scripts/download.py "
-    "(https://github.com/facebookresearch/DomainBed). Unpack it.",
+    "(https://github.com/facebookresearch/DomainBed). `bayescal data prepare` reads the archive.",
     citation="Fang et al., Unbiased Metric Learning: On the Utilization of Multiple Datasets and Web Images for "
     "Softening Bias, ICCV 2013",
     space=cal_space(env=(-2, -1), irm=(-1, 0), orth=(-2, -1)),

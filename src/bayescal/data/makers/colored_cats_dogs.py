@@ -9,8 +9,8 @@ of a photo, Gaussian noise is added to it, and the background is filled with one
 | dog   | green                    | 0, 120, 13       |
 
 The colour goes with the label except for the environment's share of flips (`shift.py` has the table). Photos are dealt
-out once and class by class, so that every part has as many cats as dogs: 30 % to each training environment, 20 % to
-validation, 20 % to the test. Labels are right unless `label_noise` says otherwise.
+out once and class by class, so that every part has as many cats as dogs: 20 % to each training environment, 10 % to
+validation, half to the test. Labels are right unless `label_noise` says otherwise.
 
 The noise: a normal number is added to each colour value (0 to 255) of each pixel of the animal, with standard
 deviation `sigma`, rounded and cut off at 0 and 255. The default, 50, is plainly visible and leaves animals easy for
@@ -37,7 +37,7 @@ BACKGROUNDS = np.array([(239, 19, 19), (0, 120, 13)], dtype=np.uint8)  # by colo
 SIGMA = 50.0
 MARK = "colored-cats-dogs.json"
 COLUMNS = ("path", "class", "environment", "split", "animal", "photo", *FLIP_COLUMNS)
-_SHARES = (0.3, 0.3, 0.2, 0.2)  # of each class's photos, for PARTS
+_SHARES = (0.2, 0.2, 0.1, 0.5)  # of each class's photos, for PARTS: few shots need few, a test many
 _FEWEST = 10  # photos of an animal: fewer give an empty part
 _VERSION = 1  # goes up when the images change, so that old folders are not taken for new ones
 

@@ -12,8 +12,8 @@ from bayescal.errors import DataError
 
 ADDRESS = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
 SOURCE = (
-    f"Download mnist.npz from {ADDRESS} (`bayescal data make-coloredmnist --download` does), or train-images-idx3-ubyte.gz and "
-    "train-labels-idx1-ubyte.gz from http://yann.lecun.com/exdb/mnist/."
+    f"Download mnist.npz from {ADDRESS} (`bayescal data make-coloredmnist --download` does), "
+    "or train-images-idx3-ubyte.gz and train-labels-idx1-ubyte.gz from http://yann.lecun.com/exdb/mnist/."
 )
 LAYOUT = """
     mnist.npz                           with x_train (60000, 28, 28) and y_train (60000,)

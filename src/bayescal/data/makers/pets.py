@@ -1,11 +1,12 @@
 """Finding photos of cats and dogs with their foreground masks, in two layouts.
 
-| layout                                        | where it comes from                      | what in a mask is animal      |
-|-----------------------------------------------|------------------------------------------|-------------------------------|
-| images/cat/*.jpg, masks/cat/*.png, the same   | anybody's photos                         | what is lighter than grey     |
-| with dog                                      |                                          |                               |
-| images/*.jpg, annotations/trimaps/*.png       | Oxford-IIIT Pet as it is downloaded; the | 1 (animal) and 3 (its edge);  |
-|                                               | names of cat breeds begin with a capital | 2 is background               |
+| files                                      | from                                | animal in a mask              |
+|--------------------------------------------|-------------------------------------|-------------------------------|
+| images/cat/*.jpg, masks/cat/*.png; and dog | anybody's photos                    | what is lighter than grey     |
+| images/*.jpg, annotations/trimaps/*.png    | Oxford-IIIT Pet as it is downloaded | 1 (animal) and 3 (its edge);  |
+|                                            |                                     | 2 is background               |
+
+In Oxford-IIIT Pet the names of cat breeds begin with a capital letter.
 """
 
 import warnings
