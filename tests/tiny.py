@@ -20,20 +20,30 @@ def tokenize(text: str) -> list[int]:
     return [WORDS[word] for word in text.replace(".", " .").split()]
 
 
-def tiny_tower(dtype: torch.dtype = torch.float32) -> TextTower:
+def tiny_tower(dtype: torch.dtype = torch.float32, gentle: bool = False) -> TextTower:
+    """Lively: large gradients everywhere, which hide no mistake, and trainings that jump about. Gentle: to learn with.
+
+    The gentle tower has CLIP's own scales, but for embeddings ten times as large: the tower normalises what it reads,
+    so next to small embeddings every step of a context vector is a leap. Chosen by validation accuracy alone: 1.0 in
+    every one of 24 trainings of CoOp, CAL and Bayes-CAL, where the lively tower has all values from 0 to 1.
+    """
     torch.manual_seed(0)
     tower = TextTower(
         vocab_size=20, context_length=32, width=16, heads=2, layers=2, dim=12, start_token=18, end_token=19
     )  # fmt: skip
-    for parameter in tower.parameters():
-        parameter.mul_(3.0 if parameter.dim() > 1 else 1.0)  # livelier than the usual initialisation of a deep tower
+    if gentle:
+        for embeddings in (tower.token_embedding.weight, tower.positions):
+            embeddings.mul_(10.0)
+    else:
+        for parameter in tower.parameters():
+            parameter.mul_(3.0 if parameter.dim() > 1 else 1.0)
     return tower.to(dtype)
 
 
-def tiny_problem(n: int = 120, dtype: torch.dtype = torch.float32, seed: int = 0) -> Problem:
+def tiny_problem(n: int = 120, dtype: torch.dtype = torch.float32, seed: int = 0, gentle: bool = False) -> Problem:
     """Features = class direction + environment direction + noise, for three classes in three environments."""
     g = torch.Generator().manual_seed(seed)
-    tower = tiny_tower(dtype)
+    tower = tiny_tower(dtype, gentle)
     labels = torch.arange(n) % 3
     environments = (torch.arange(n) // 3) % 3
     centres, styles = torch.randn(2, 3, tower.dim, generator=g)

@@ -64,6 +64,7 @@ def test_an_unknown_name_is_answered_with_the_nearest():
     refused(run("data", "info", "pasc"), "no data set 'pasc'", "'pacs'")
 
 
+@pytest.mark.filterwarnings("ignore:.*Is the copy complete:bayescal.errors.BayescalWarning")
 def test_a_download_is_counted_and_listed(pacs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = run("data", "prepare", "PACS", "--from", pacs)
@@ -191,6 +192,15 @@ def test_copies_are_judged_by_what_they_spoil(tmp_path, source, target, code, sa
     assert result.code == code
     assert said in result.out
     assert f"{source} = " in result.out or f" = {source}" in result.out
+
+
+def test_many_copies_of_one_image_are_not_all_named(tmp_path):
+    data = make_shapes(tmp_path / "data", n=4)
+    for number in range(100, 110):
+        shutil.copy(data / "photo" / "dog" / "0.png", data / "photo" / "dog" / f"{number}.png")
+    line = next(line for line in run("data", "check", data).out.splitlines() if "photo/dog/0.png" in line)
+    assert line.count("photo/dog/") == 5
+    assert line.endswith(" = 6 more")
 
 
 def test_an_image_in_two_splits_is_a_problem(tmp_path):

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from bayescal.data import read_image, read_manifest, to_words
+from bayescal.data.datasets import dataset_names, get_dataset
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -20,6 +21,8 @@ def test_the_worked_example_of_a_dataset_runs(tmp_path, monkeypatch, capsys):
     assert set(manifest.splits[manifest.environment_ids == 0]) == {"test"}
     assert read_image(manifest.paths[0]).size == (64, 64)
     assert names["make_shapes"]("shapes") == manifest
+    assert names["manifest_by_name"].environment_words == ("black paper", "white paper", "yellow paper")
+    assert [fold.name for fold in names["SHAPES"].folds(manifest)] == list(manifest.environments)
 
 
 def test_the_table_of_names_is_true():
@@ -43,3 +46,19 @@ def test_the_examples_of_a_csv_and_a_json_file_are_read(tmp_path):
     listing = read_manifest(tmp_path / "example.json")
     assert listing.class_words == ("dog", "horse")
     assert listing.environment_words == ("night camera",)
+
+
+def test_the_table_of_data_sets_is_true():
+    text = (DOCS / "datasets.md").read_text(encoding="utf-8")
+    rows = {
+        cells[0].strip("`"): cells
+        for cells in re.findall(r"^\| (`[a-z0-9-]+`) \| (.+?) \| (.+?) \| (.+?) \| (.+?) \|", text, re.M)
+    }
+    assert list(rows) == dataset_names()
+    for name, (_, shift, classes, _, images) in rows.items():
+        dataset = get_dataset(name)
+        assert (shift, int(classes)) == (dataset.shift, len(dataset.class_words))
+        assert dataset.images is None or images == f"{dataset.images:,}"
+        assert f"{dataset.shots} / {dataset.val_shots}" in next(
+            line for line in text.splitlines() if f"| `{name}`" in line
+        )

@@ -82,6 +82,12 @@ def test_validation_images_go_by_their_environment(environment, part):
     assert [manifest.environments[e] for e in fold.train_environments] == ["seen"]
 
 
+def test_an_environment_that_is_trained_and_tested_on_counts_as_trained_on():
+    manifest = manifest_of(("dog", "a", "train"), ("dog", "a", "val"), ("dog", "a", "test"), ("dog", "b", "val"))
+    (fold,) = part_folds(manifest)
+    assert (where(fold.val), where(fold.test_val), where(fold.ood_val)) == ([1], None, [3])
+
+
 @pytest.mark.parametrize(
     ("kind", "part"), [("training-domain", "val"), ("test-domain", "test_val"), ("ood", "ood_val")]
 )
@@ -93,7 +99,7 @@ def test_what_validation_images_are_can_be_said(kind, part):
 
 
 def test_parts_that_are_missing_or_unmarked_are_said():
-    with pytest.raises(DataError, match='no image has the split "test"|No image has the split "test"'):
+    with pytest.raises(DataError, match='No image has the split "test"'):
         part_folds(manifest_of(("dog", "a", "train"), ("dog", "a", "val")))
     with pytest.warns(BayescalWarning, match="1 images have no split"):
         (fold,) = part_folds(manifest_of(("dog", "a", "train"), ("dog", "a", "test"), ("dog", "a", "")))
@@ -151,9 +157,9 @@ def test_names_are_found_however_they_are_spelled():
         ("Office-Caltech10", "office-caltech10"),
     ):
         assert get_dataset(spelled).name == name
-    with pytest.raises(DataError, match="no data set 'offce-home'. Did you mean 'office-home'"):
+    with pytest.raises(DataError, match=r"no data set 'offce-home'\. Did you mean 'office-home'"):
         get_dataset("offce-home")
-    with pytest.raises(DataError, match="no data set 'xyz'. Known: pacs"):
+    with pytest.raises(DataError, match=r"no data set 'xyz'\. Known: pacs"):
         get_dataset("xyz")
 
 

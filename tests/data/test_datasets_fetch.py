@@ -130,7 +130,7 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
 def test_an_archive_that_does_not_fit_is_not_unpacked(tmp_path, monkeypatch):
     archive = write_archive(tmp_path / "a.zip", {"1.png": PNG})
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10}))
-    with pytest.raises(DataError, match="needs .* GB"):
+    with pytest.raises(DataError, match=r"needs .* GB"):
         unpack(archive, tmp_path / "a")
 
 

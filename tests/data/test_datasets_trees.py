@@ -16,7 +16,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*Is the copy complete:bayescal.
 PACS = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
 VLCS = ("bird", "car", "chair", "dog", "person")
 OFFICE = (
-    "back_pack", "bike", "calculator", "headphones", "keyboard", "laptop_computer", "monitor", "mouse", "mug", "projector",
+    "back_pack", "bike", "calculator", "headphones", "keyboard",
+    "laptop_computer", "monitor", "mouse", "mug", "projector",
 )  # fmt: skip
 # name → root in the archive, environment folders, class folders, words of the environments in the manifest's order
 LAYOUTS = {
@@ -61,7 +62,7 @@ def test_a_download_is_read_from_its_own_folder_and_from_the_one_around_it(tmp_p
 def test_the_list_that_prepare_writes_is_read_back(tmp_path, name):
     inside, environments, classes, _ = LAYOUTS[name]
     make_tree(tmp_path / inside, environments, classes)
-    dataset, manifest = open_dataset(name, tmp_path)
+    _, manifest = open_dataset(name, tmp_path)
     manifest.to_csv(tmp_path / "list.csv")
     assert open_dataset(name, tmp_path / "list.csv")[1] == manifest
 
@@ -168,8 +169,8 @@ def test_places_that_hold_no_data_set_are_refused(tmp_path):
     (tmp_path / "PACS.zip").write_bytes(b"PK")
     with pytest.raises(DataError, match="is an archive"):
         dataset.read(tmp_path / "PACS.zip")
+    (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="found no folders"):
-        (tmp_path / "empty").mkdir()
         dataset.read(tmp_path / "empty")
     make_tree(tmp_path / "other", LAYOUTS["pacs"][1], ["zebra"])
     with (

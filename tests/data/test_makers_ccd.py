@@ -62,10 +62,10 @@ def part(records, environment, split):
 
 def test_every_part_has_as_many_cats_as_dogs(records):
     for environment, split, n in (
-        ("train_1", "train", 60),
-        ("train_2", "train", 60),
-        ("test", "val", 40),
-        ("test", "test", 40),
+        ("train_1", "train", 40),
+        ("train_2", "train", 40),
+        ("test", "val", 20),
+        ("test", "test", 100),
     ):
         rows = part(records, environment, split)
         assert sum(r["animal"] == "cat" for r in rows) == sum(r["animal"] == "dog" for r in rows) == n
@@ -158,7 +158,7 @@ def test_what_is_there_is_read_and_never_overwritten(tmp_path):
 def test_it_is_the_data_set_ccd(folder):
     dataset, manifest = open_dataset("ccd", folder)
     (fold,) = dataset.folds(manifest)
-    assert (fold.pool.sum(), fold.test_val.sum(), fold.test.sum()) == (240, 80, 80)
+    assert (fold.pool.sum(), fold.test_val.sum(), fold.test.sum()) == (160, 40, 200)
     for words in manifest.environment_words:
         assert not {"cat", "dog", "red", "green"} & set(words.split())
 

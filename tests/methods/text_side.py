@@ -56,7 +56,7 @@ def check_stack_equals_single_runs(name: str, numbers: list[dict], **options) ->
 
 def train_accuracy(name: str, **options) -> float:
     """Accuracy on its own training images after training on the tiny problem, whose classes are well apart."""
-    problem = tiny.tiny_problem()
+    problem = tiny.tiny_problem(gentle=True)
     config = default_config(get_method(name).space, tiny.Defaults, **options)
     result = train_runs(name, problem, [tiny.tiny_run(config, 1, n=36)])[0]
     return accuracy(result, problem, tiny.tiny_run(config, 1, n=36).train)

@@ -39,7 +39,7 @@ def examine(dataset: Dataset, manifest: Manifest, shots: int, val_shots: int, pr
         (copies.within, notes, "there more than once: used once"),
     ):
         if groups:
-            pairs = [" = ".join(_short(manifest, row) for row in rows) for rows in groups]
+            pairs = [_same(manifest, rows) for rows in groups]
             verb = "is" if len(groups) == 1 else "are"
             sink.append(_finding(f"{count(len(groups), 'image')} {verb} {said} (same content)", pairs))
     drawn, refused = _draw(dataset, manifest, contents.hashes, shots, val_shots)
@@ -56,13 +56,13 @@ def _draw(
         return [], [str(error)]
     where: dict[str, list[str]] = defaultdict(list)  # the same note often holds for several held-out environments
     refused = []
+    together = len(folds) == 1
     for fold in folds:
         try:
             for note in _shots(manifest, fold, hashes, shots, val_shots):
                 where[note].append(fold.name)
         except DataError as error:
-            refused.append(f"With {fold.name} as the test: {error}")
-    together = len(folds) == 1
+            refused.append(str(error) if together else f"With {fold.name} as the test: {error}")
     return [note if together else f"{note} (test: {', '.join(names)})" for note, names in where.items()], refused
 
 
@@ -141,6 +141,11 @@ def _finding(said: str, found: Sequence[str]) -> str:
     lines = [f"  {text}" for text in found[:SHOWN]]
     more = [f"  and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
     return "\n".join([f"{said}:", *lines, *more])
+
+
+def _same(manifest: Manifest, rows: Sequence[int]) -> str:
+    more = f" = {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
+    return " = ".join(_short(manifest, row) for row in rows[:SHOWN]) + more
 
 
 def _short(manifest: Manifest, row: int) -> str:

@@ -11,9 +11,7 @@ RESULTS = Path("bayescal-results")  # where `bayescal bench` leaves what it find
 
 
 def report(
-    results: Annotated[
-        Path, typer.Argument(metavar="RESULTS", help="A folder written by `bayescal bench`.")
-    ] = RESULTS,
+    results: Annotated[Path, typer.Argument(metavar="RESULTS", help="A folder written by `bayescal bench`.")] = RESULTS,
     output: Annotated[
         Path | None,
         typer.Option(

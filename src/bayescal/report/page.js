@@ -111,6 +111,7 @@
         modeBarButtons: [["zoom2d", "pan2d", "resetScale2d"]],
         plotlyServerURL: "",
       };
+      layout.datarevision = this.times = (this.times ?? 0) + 1; // contours are lost when only the layout changes
       const first = !this.box.classList.contains("js-plotly-plot");
       const done = Plotly.react(this.box, traces, layout, config);
       if (first && this.pictures.length) {

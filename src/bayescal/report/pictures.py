@@ -9,7 +9,7 @@ import numpy as np
 
 from bayescal.errors import DataError
 from bayescal.experiments.findings import Figure
-from bayescal.plots import DPI, FAINT, INK, STYLE
+from bayescal.plots import COLOURS, DPI, FAINT, INK, STYLE
 from bayescal.report.figures import STEEP, categories, has_markers, positions
 from bayescal.report.looks import BAND, GRID, Look, Looks, look, looks_for
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 DASH = {"solid": "-", "dash": (0, (5, 1.5)), "dot": (0, (1.2, 1.2)), "dashdot": (0, (5, 1.5, 1.2, 1.5))}
 MARKER = {"circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "x": "X", "triangle-down": "v"}
 WIDTH, HEIGHT, SQUARE = 4.1, 3.0, 3.7  # inches of a panel
+LINE = 0.2  # inches of a line of a legend
 
 
 def matplotlib_figure(figure: Figure, looks: Looks | None = None) -> "Picture":
@@ -108,17 +109,29 @@ def _path(ax: "Axes", panel: Mapping[str, Any]) -> None:
 def _points(data: Mapping[str, Any], looks: Looks) -> "Picture":
     """The same points twice: coloured by class and by environment."""
     kinds = ("class", "environment")
-    picture, axes = _panels([{"title": f"by {kind}"} for kind in kinds], SQUARE + 0.4)
+    names = (data["classes"], data["environments"])
+    titles = [f"by {kind}" + _unnamed(listed) for kind, listed in zip(kinds, names, strict=True)]
+    picture, axes = _panels([{"title": title} for title in titles], SQUARE)
+    rows = max((ceil(len(listed) / 4) for listed in names if not _unnamed(listed)), default=0)
+    picture.set_figheight(picture.get_figheight() + LINE * rows)
     x, y = _floats(data["x"]), _floats(data["y"])
-    for ax, kind, names in zip(axes, kinds, (data["classes"], data["environments"]), strict=True):
+    for ax, kind, listed in zip(axes, kinds, names, strict=True):
         ids = np.array(data[kind])
-        for number, name in enumerate(names):
+        for number, name in enumerate(listed):
             style, mine = look(number), ids == number
-            ax.scatter(x[mine], y[mine], 14, style.colour, MARKER[style.marker], alpha=0.8, lw=0, label=_text(name))
+            ax.scatter(
+                x[mine], y[mine], 14, style.colour, marker=MARKER[style.marker], alpha=0.8, lw=0, label=_text(name)
+            )
         ax.set(xticks=[], yticks=[])
-        columns = min(3, max(1, len(names) // 8 + 1)) if len(names) > 8 else 3
-        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.02), ncols=columns, fontsize=8, handletextpad=0.2)
+        if not _unnamed(listed):
+            look_and_place = {"loc": "upper left", "bbox_to_anchor": (0, -0.01), "ncols": 4, "fontsize": 8}
+            ax.legend(**look_and_place, handletextpad=0.1, columnspacing=0.8)
     return picture
+
+
+def _unnamed(names: Sequence[str]) -> str:
+    """Colours and markers repeat among very many names: a legend would only take the room of the points."""
+    return f" ({len(names)} of them)" if len(names) > len(COLOURS) * len(MARKER) else ""
 
 
 def _reliability(data: Mapping[str, Any], looks: Looks) -> "Picture":
@@ -152,7 +165,9 @@ def _bins(ax: "Axes", series: Mapping[str, Any], style: Look, most: int) -> None
     marker = MARKER[style.marker]
     line = {"color": style.colour, "linestyle": DASH[style.dash], "linewidth": 1.6}
     ax.plot(x, y, marker=marker, markersize=3.5, label=_text(series["name"]), **line)
-    ax.scatter(x, y, [(3 + 8 * sqrt(k / most)) ** 2 for k in n], style.colour, marker, alpha=0.85, lw=0, zorder=3)
+    ax.scatter(
+        x, y, [(3 + 8 * sqrt(k / most)) ** 2 for k in n], style.colour, marker=marker, alpha=0.85, lw=0, zorder=3
+    )
 
 
 def _corner(ax: "Axes", words: str, line: int, colour: str) -> None:
@@ -170,7 +185,7 @@ def _scatter(data: Mapping[str, Any], looks: Looks) -> "Picture":
             mine = [point for point in points if point["name"] == name]
             x, style = positions(points, name), looks[name]
             y = _floats([point["y"] for point in mine])
-            ax.scatter(x, y, 22, style.colour, MARKER[style.marker], alpha=0.75, lw=0, label=_text(name))
+            ax.scatter(x, y, 22, style.colour, marker=MARKER[style.marker], alpha=0.75, lw=0, label=_text(name))
         if places:
             ax.set_xticks(list(places.values()), [_text(name) for name in places])
             ax.set_xlim(-0.5, len(places) - 0.5)
@@ -234,6 +249,7 @@ def _legend(picture: "Picture", axes: Sequence["Axes"]) -> None:
     width = picture.get_size_inches()[0]
     longest = max(map(len, entries))
     columns = max(1, min(len(entries), int(width / (0.5 + 0.075 * longest))))
+    picture.set_figheight(picture.get_figheight() + LINE * (ceil(len(entries) / columns) - 1))
     legend = picture.legend(entries.values(), entries, loc="outside lower left", ncols=columns, fontsize=9)
     for handle in legend.legend_handles:
         if handle.get_label() in ("path (dots: epochs)", "start", "end", "smallest loss"):

@@ -33,7 +33,8 @@ OFFICE_HOME = tree_dataset(
         Clipart/
         Product/
         Real World/""",
-    source="OfficeHomeDataset_10072016.zip, linked at http://hemanthdv.org/OfficeHome-Dataset/. `bayescal data prepare` reads the archive.",
+    source="OfficeHomeDataset_10072016.zip, linked at http://hemanthdv.org/OfficeHome-Dataset/. "
+    "`bayescal data prepare` reads the archive.",
     citation="Venkateswara et al., Deep Hashing Network for Unsupervised Domain Adaptation, CVPR 2017",
     space=cal_space(env=(-3, 0), irm=(-2, 0), orth=(-3, 0)),
 )

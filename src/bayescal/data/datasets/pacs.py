@@ -24,7 +24,8 @@ PACS = tree_dataset(
         photo/
         sketch/""",
     source="PACS.zip, linked at http://www.eecs.qmul.ac.uk/~dl307/project_iccv2017 and in DomainBed's "
-    "domainbed/scripts/download.py (https://github.com/facebookresearch/DomainBed). `bayescal data prepare` reads the archive.",
+    "domainbed/scripts/download.py (https://github.com/facebookresearch/DomainBed). "
+    "`bayescal data prepare` reads the archive.",
     citation="Li et al., Deeper, Broader and Artier Domain Generalization, ICCV 2017",
     space=cal_space(env=(-4, -1), irm=(-1, 0), orth=(-4, -1)),
     base_classes=("dog", "elephant", "giraffe", "guitar", "horse"),
