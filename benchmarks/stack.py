@@ -4,7 +4,7 @@
 
 20 draws of the search space × 3 seeds, the PACS task with one environment held out: 7 classes, 3 training environments,
 16 shots, 30 epochs, validated and tested after each. Features are random, of the right shapes, unless a file made by
-benchmarks.portable is given. Some single runs, spread over the stack, are timed in turns with it and stand for all.
+`bayescal data pack` is given. Some single runs, spread over the stack, are timed in turns with it and stand for all.
 """
 
 import argparse
@@ -79,9 +79,10 @@ def run(
     if problem_file is None:
         problem, defaults = random_problem()
     else:
-        from benchmarks.portable import load_problem
+        from bayescal.protocol.bundle import load_bundle
 
-        problem, defaults, _, _ = load_problem(problem_file)
+        arena = load_bundle(problem_file)
+        problem, defaults = arena.problem, arena.facts.defaults
     runs = make_runs(problem, defaults, draws, **options)
     train_runs(METHOD, problem, make_runs(problem, defaults, 1, epochs=1))  # warm up
     chosen = torch.linspace(0, len(runs) - 1, min(singles, len(runs))).round().int().tolist()

@@ -1,8 +1,8 @@
 """Find a backbone's training defaults on validation images of PACS; the held-out environment is never looked at.
 
-    python -m benchmarks.tune_defaults PACS_FOLDER [--backbone mini] [--device cuda]
+    python -m benchmarks.tune_defaults PACS [--backbone mini] [--device cuda]
 
-PACS_FOLDER may also be a file made by benchmarks.portable.
+PACS is its folder, or a file made by `bayescal data pack pacs`.
 
 For each held-out environment and seed: 16 shots per class from the other three, and all remaining images of those three
 as validation set (a larger one than the protocol's, so that settings can be told apart). Printed and written to
@@ -21,12 +21,13 @@ import numpy as np
 import torch
 
 from bayescal.data import few_shot_split
+from bayescal.experiments.sources import Sources
 from bayescal.methods import get_method
 from bayescal.methods.base import predict
 from bayescal.metrics import accuracy, mutual_information, nll
+from bayescal.protocol.arena import Arena
 from bayescal.space import default_config
 from bayescal.stacks import Run, train_runs
-from benchmarks.portable import build_problem, load_problem
 
 SHOTS = 16
 
@@ -57,17 +58,11 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     parser.add_argument("--stages", nargs="+", default=list(STAGES))
     arguments = parser.parse_args()
-    portable = arguments.pacs.suffix == ".pt"
-    loaded = (
-        load_problem(arguments.pacs, arguments.device)
-        if portable
-        else build_problem(arguments.pacs, arguments.backbone)
-    )
-    problem, defaults, hashes, _ = loaded
+    arena = Sources({"pacs": arguments.pacs}, arguments.backbone, arguments.seeds, arguments.device).arena("pacs")
     table = {}
     for name in arguments.stages:
         started = time.perf_counter()
-        table[name] = tune(name, STAGES[name], problem, defaults, hashes, arguments.seeds)
+        table[name] = tune(name, STAGES[name], arena, arguments.seeds)
         print(f"{name}: {time.perf_counter() - started:.0f} s")
         for row in sorted(table[name], key=lambda row: -row["accuracy"]):
             doubt = f"mutual information {row['mutual_information']:.4f}"
@@ -77,9 +72,10 @@ def main() -> None:
     output.write_text(json.dumps({"command": command, "torch": torch.__version__, **table}, indent=1))
 
 
-def tune(name, settings, problem, defaults, hashes, seeds) -> list[dict]:
+def tune(name: str, settings: list[dict], arena: Arena, seeds: Sequence[int]) -> list[dict]:
     """Mean validation accuracy and cross-entropy (20 posterior draws) of each setting."""
-    space, device = get_method(name).space, problem.features.device
+    space, problem, defaults, device = get_method(name).space, arena.problem, arena.facts.defaults, arena.device
+    hashes = arena.hashes  # of PACS every image has features, so its rows are the manifest's
     labels, environments = problem.labels.cpu().numpy(), problem.environments.cpu().numpy()
     runs, owner = [], []
     for i, options in enumerate(settings):

@@ -245,6 +245,8 @@ def judge(method: Method, params: Params, data: StackData, at_end: bool = True) 
 def _judge_together(method: Method, prepared: Any, data: StackData, mask: Tensor) -> Tensor:
     """Accuracy (R,) where each row sees its own set and no other image."""
     images, own = masked_images(mask)
+    if not images.shape[1]:
+        return torch.full_like(method.runs.seeds, torch.nan, dtype=torch.float32)
     groups = torch.where(own, data.environments[images], -1)  # −1: fills up a row, not an image of its set
     right = method.logits(prepared, data.features[images], groups)[:, 0].argmax(-1) == data.labels[images]
     return (right & own).sum(1) / own.sum(1)

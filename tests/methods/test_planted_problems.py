@@ -1,12 +1,19 @@
 """Problems on synthetic features that a method exists to solve, planted so that ERM gets them wrong.
 
-Every hyper-parameter, ERM's included, is chosen on validation data that are neither training nor test data: where the
-test flips a cue, an environment in which the cue says nothing (OoD validation); where a group is rare, the accuracy of
-the worse group. The last epoch counts. Margins are far below what was measured (in brackets) so that other
-processors do not change the verdict.
+What is chosen on what, for every method and for the baseline it is paired with, by the same rule and inside the test:
+
+- Where the test turns a cue around (correlation shift), by test-domain validation: validation images of the test's own
+  distribution, none of them a test image, seen once by every option at its last epoch. Each seed chooses for itself.
+- Where a group is rare (the groups of the test are those of training), by training-domain validation: fresh images of
+  the training groups, at the last epoch, and the accuracy of the worse group.
+- Chosen like this: the learning rate of every method, weights of penalties, GroupDRO's step, and the logit scale of
+  Bayes-CAL (LV). The grids, numbers of epochs, batch sizes and sizes of the sets were settled beforehand, for speed, by
+  looking at validation accuracies. The problems and the margins are older and were left as they were.
+
+Test images are predicted by nothing but what was chosen: no training judges them, so no curve can show them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -14,45 +21,77 @@ from torch import Tensor
 
 from bayescal.backbones.defaults import CLIP
 from bayescal.backbones.text_tower import TextTower
-from bayescal.methods import get_method, method_names
+from bayescal.methods import get_method
+from bayescal.methods.base import predict
 from bayescal.space import default_config
-from bayescal.stacks import Problem, Run, train_runs
+from bayescal.stacks import Problem, Run, RunResult, train_runs
 
 torch.set_num_threads(1)
 
+RATES = ({"learning_rate": 1e-3}, {"learning_rate": 3e-3})
 
-@dataclass
+
+@dataclass(frozen=True)
+class Found:
+    """A trained option, and its accuracy on validation images."""
+
+    value: float
+    result: RunResult
+    problem: Problem
+
+
+@dataclass(frozen=True)
 class Planted:
     problem: Problem
     train: Tensor
-    judged: dict[str, Tensor]
+    val: dict[str, Tensor]  # the worst of these sets counts
+    test: dict[str, Tensor]
 
-    def best(self, method: str, options: list[dict], judge=lambda curves: curves["val"][-1], seeds=(1, 2)) -> dict:
-        """Mean last accuracies over the seeds, of the options that are best on validation data."""
-        space = get_method(method).space
-        configs = [default_config(space, CLIP, **option) for option in options]
-        runs = [Run(config, seed, self.train, self.judged) for config in configs for seed in seeds]
-        results = train_runs(method, self.problem, runs)
-        assert all(result.stopped is None for result in results)
-        scored = []
-        for i in range(len(configs)):
-            part = results[i * len(seeds) : (i + 1) * len(seeds)]
-            means = {n: sum(r.curves[n][-1] for r in part) / len(seeds) for n in self.judged}
-            scored.append((sum(judge(r.curves) for r in part), -i, means))
-        return max(scored)[2]
+    def search(self, method: str, options: list[dict], scales: tuple[float, ...] = (1.0,)) -> list[Found]:
+        """Every option with every seed and logit scale (networks on features have none), one stack per scale."""
+        configs = [default_config(get_method(method).space, CLIP, **option) for option in options]
+        runs = [Run(config, seed, self.train, self.val) for config in configs for seed in (1, 2)]
+        found = []
+        for problem in (replace(self.problem, logit_scale=scale) for scale in scales):
+            for result in train_runs(method, problem, runs):
+                assert result.stopped is None
+                found.append(Found(min(result.curves[name][-1] for name in self.val), result, problem))
+        return found
+
+    def tested(self, found: list[Found]) -> dict[str, float]:
+        """Mean test accuracies over the seeds, each with its best on validation images (of equals, the first)."""
+        seeds = sorted({one.result.seed for one in found})
+        chosen = [max((one for one in found if one.result.seed == seed), key=lambda one: one.value) for seed in seeds]
+        return {
+            name: sum(accuracy(one.result, one.problem, rows) for one in chosen) / len(chosen)
+            for name, rows in self.test.items()
+        }
+
+    def best(self, method: str, options: list[dict]) -> dict[str, float]:
+        return self.tested(self.search(method, options))
 
 
-def planted(parts: list[tuple[Tensor, Tensor]], n_train: int, names: dict[str, int], scale: float = 5.0) -> Planted:
-    """Environments as (features, labels); the first n_train are trained on, `names` says which others are judged."""
+def accuracy(result: RunResult, problem: Problem, rows: Tensor) -> float:
+    answer = predict(result.bind(problem), result.params, problem.features[rows])
+    return float((answer.probs[0].argmax(-1) == problem.labels[rows]).float().mean())
+
+
+def planted(parts: list[tuple[Tensor, Tensor]], n_train: int, val: dict[str, int], test: dict[str, int]) -> Planted:
+    """Environments as (features, labels): the first n_train are trained on; `val` and `test` name others."""
     features, labels = torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
     environments = torch.arange(len(parts)).repeat_interleave(torch.tensor([len(y) for _, y in parts]))
     torch.manual_seed(0)
     ends = {"start_token": 38, "end_token": 39}
     tower = TextTower(vocab_size=40, context_length=8, width=16, heads=2, layers=1, dim=features.shape[1], **ends)
     words = tuple(f"environment {i}" for i in range(len(parts)))
-    problem = Problem(tower, lambda text: [len(text) % 38], scale, features, labels, environments, ("a", "b"), words)
-    at = {name: (environments == e).nonzero()[:, 0] for name, e in names.items()}
-    return Planted(problem, (environments < n_train).nonzero()[:, 0], at)
+    problem = Problem(tower, lambda text: [len(text) % 38], 1.0, features, labels, environments, ("a", "b"), words)
+    rows = lambda names: {name: (environments == e).nonzero()[:, 0] for name, e in names.items()}  # noqa: E731
+    return Planted(problem, (environments < n_train).nonzero()[:, 0], rows(val), rows(test))
+
+
+def with_each(options: tuple[dict, ...], name: str, values: tuple[float, ...], **shared) -> list[dict]:
+    """A grid: every one of the options with every value of another."""
+    return [{**option, name: value, **shared} for value in values for option in options]
 
 
 def flip(bits: Tensor, probability: float, g: torch.Generator) -> Tensor:
@@ -74,39 +113,39 @@ def coloured(n: int, colour_flip: float, g: torch.Generator) -> tuple[Tensor, Te
 def flipped_colour() -> Planted:
     g = torch.Generator().manual_seed(0)
     rotation = torch.linalg.qr(torch.randn(8, 8, generator=g))[0]
-    parts = [coloured(n, f, g) for n, f in ((2000, 0.05), (2000, 0.3), (1000, 0.5), (1000, 0.9))]
-    return planted([(x @ rotation, y) for x, y in parts], 2, {"val": 2, "test": 3})
+    parts = [coloured(n, f, g) for n, f in ((1000, 0.05), (1000, 0.3), (500, 0.9), (1000, 0.9))]
+    return planted([(x @ rotation, y) for x, y in parts], 2, {"val": 2}, {"test": 3})
 
 
-SHORT = {"epochs": 40, "batch_size": 1000}
+SHORT = {"epochs": 20, "batch_size": 500}
 
 
 @pytest.fixture(scope="module")
 def erm_on_flipped_colour(flipped_colour) -> float:
-    return flipped_colour.best("erm", [{"learning_rate": rate, **SHORT} for rate in (1e-3, 3e-3)])["test"]
+    return flipped_colour.best("erm", [{**rate, **SHORT} for rate in RATES])["test"]
 
 
 def test_erm_follows_the_colour(erm_on_flipped_colour):
-    assert erm_on_flipped_colour < 0.3  # [0.15]; shape alone gives 0.75
+    assert erm_on_flipped_colour < 0.3  # shape alone gives 0.75, colour alone 0.1
 
 
-def test_irm_does_not(flipped_colour, erm_on_flipped_colour):
-    options = [{"irm_lambda": weight, "irm_anneal": 40, **SHORT} for weight in (10.0, 100.0, 1000.0)]
-    assert flipped_colour.best("irm", options)["test"] > erm_on_flipped_colour + 0.3
+@pytest.mark.parametrize(("method", "weight"), [("irm", "irm_lambda"), ("vrex", "vrex_beta")])
+def test_invariance_penalties_do_not(method, weight, flipped_colour, erm_on_flipped_colour):
+    options = with_each(RATES, weight, (100.0, 1000.0), **{f"{method}_anneal": 20}, **SHORT)
+    assert flipped_colour.best(method, options)["test"] > erm_on_flipped_colour + 0.3
 
 
-def test_vrex_does_not(flipped_colour, erm_on_flipped_colour):
-    options = [{"vrex_beta": weight, "vrex_anneal": 40, **SHORT} for weight in (10.0, 100.0, 1000.0)]
-    assert flipped_colour.best("vrex", options)["test"] > erm_on_flipped_colour + 0.3
-
-
-@pytest.mark.skipif("bayes-cal-lv" not in method_names(), reason="Bayes-CAL on learnable vectors is not registered")
 def test_bayes_cal_does_not(flipped_colour, erm_on_flipped_colour):
-    shared = {"learning_rate": 0.003, "epochs": 60, "batch_size": 1000}
-    with_irm = [{"lambda_irm": weight, **shared} for weight in (3.0, 10.0, 30.0)]
-    chosen = flipped_colour.best("bayes-cal-lv", with_irm)["test"]
-    assert chosen > erm_on_flipped_colour + 0.1
-    assert chosen > flipped_colour.best("bayes-cal-lv", [{"lambda_irm": 0.0, **shared}])["test"] + 0.1
+    """Against ERM, and against itself without the IRM term."""
+    rates = tuple({"learning_rate": rate} for rate in (1e-4, 3e-4, 1e-3, 3e-3))
+    options = with_each(rates, "lambda_irm", (0.0, 10.0, 100.0), epochs=30, batch_size=500)
+    found = flipped_colour.search("bayes-cal-lv", options, scales=(5.0, 20.0))
+    with_irm, without = (
+        flipped_colour.tested([one for one in found if (one.result.config["lambda_irm"] > 0) == wanted])["test"]
+        for wanted in (True, False)
+    )
+    assert with_irm > erm_on_flipped_colour + 0.1
+    assert with_irm > without + 0.1
 
 
 def accompanied(n: int, agree: float, g: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -122,12 +161,13 @@ def accompanied(n: int, agree: float, g: torch.Generator) -> tuple[Tensor, Tenso
 
 
 def test_stable_learning_relies_less_on_what_merely_accompanies():
+    """After as many steps: the weights take the shortcut away. Trained long enough, ERM finds the slow cause as well
+    (on validation images the two are nearly level after eight times as many steps)."""
     g = torch.Generator().manual_seed(0)
-    parts = [accompanied(n, a, g) for n, a in ((500, 0.9), (500, 0.9), (1000, 0.5), (1000, 0.1))]
-    problem = planted(parts, 2, {"val": 2, "test": 3})
-    rates = [{"learning_rate": rate, "epochs": 40, "batch_size": 1000} for rate in (1e-3, 3e-3, 1e-2)]
-    erm = problem.best("erm", rates)["test"]
-    assert problem.best("stable", rates)["test"] > erm + 0.08
+    parts = [accompanied(n, a, g) for n, a in ((250, 0.9), (250, 0.9), (500, 0.1), (1000, 0.1))]
+    problem = planted(parts, 2, {"val": 2}, {"test": 3})
+    options = [{**rate, "epochs": 40, "batch_size": 500} for rate in RATES]
+    assert problem.best("stable", options)["test"] > problem.best("erm", options)["test"] + 0.08
 
 
 def grouped(n: int, rare: bool, g: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -144,18 +184,14 @@ def test_groupdro_serves_the_rare_group():
     """Four common groups of 475 and a rare one of 100; the worse of the two kinds counts."""
     g = torch.Generator().manual_seed(0)
     parts = [grouped(n, rare, g) for n, rare in [(475, False)] * 4 + [(100, True)]]
-    judged = [grouped(n, rare, g) for n in (500, 1000) for rare in (False, True)]
-    names = {"val common": 5, "val rare": 6, "test common": 7, "test rare": 8}
-    problem = planted(parts + judged, 5, names)
-    worse = lambda curves: min(curves["val common"][-1], curves["val rare"][-1])  # noqa: E731
-    short = {"epochs": 20, "batch_size": 250}
-    rates = [{"learning_rate": rate, **short} for rate in (1e-3, 3e-3)]
-    erm = problem.best("erm", rates, worse)
-    balanced = problem.best("groupdro", [{"groupdro_eta": 0.0, **rate} for rate in rates], worse)
-    dro = problem.best("groupdro", [{"groupdro_eta": 0.1, **rate} for rate in rates], worse)
-    worst = [min(means["test common"], means["test rare"]) for means in (erm, balanced, dro)]
-    assert worst[2] > worst[0] + 0.1
-    assert worst[2] > worst[1] + 0.02  # more than equal weights for the groups would do
+    parts += [grouped(n, rare, g) for n in (500, 1000) for rare in (False, True)]
+    problem = planted(parts, 5, {"val common": 5, "val rare": 6}, {"common": 7, "rare": 8})
+    short = {"epochs": 10, "batch_size": 250}
+    worst_of = lambda method, options: min(problem.best(method, options).values())  # noqa: E731
+    dro = worst_of("groupdro", with_each(RATES, "groupdro_eta", (0.01, 0.1), **short))
+    assert dro > worst_of("erm", [{**rate, **short} for rate in RATES]) + 0.1
+    # and more than equal weights for the groups would do
+    assert dro > worst_of("groupdro", with_each(RATES, "groupdro_eta", (0.0,), **short)) + 0.02
 
 
 def disagreeing(n: int, agree: float, g: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -170,10 +206,9 @@ def disagreeing(n: int, agree: float, g: torch.Generator) -> tuple[Tensor, Tenso
 def test_andmask_learns_what_the_environments_agree_on():
     """The cue pays in three training environments and costs in the fourth: on average it pays."""
     g = torch.Generator().manual_seed(0)
-    parts = [disagreeing(500, agree, g) for agree in (0.9, 0.9, 0.9, 0.1)]
-    parts += [disagreeing(1000, agree, g) for agree in (0.5, 0.1)]
-    problem = planted(parts, 4, {"val": 4, "test": 5})
-    rates = [{"learning_rate": rate, "epochs": 40, "batch_size": 2000} for rate in (3e-4, 1e-3, 3e-3)]
-    erm = problem.best("erm", rates)["test"]
-    andmask = problem.best("andmask", rates)["test"]  # τ = 1: all environments
-    assert andmask > erm + 0.04
+    parts = [disagreeing(250, agree, g) for agree in (0.9, 0.9, 0.9, 0.1)]
+    parts += [disagreeing(n, 0.1, g) for n in (500, 1000)]
+    problem = planted(parts, 4, {"val": 4}, {"test": 5})
+    options = [{**rate, "epochs": 40, "batch_size": 1000} for rate in RATES]
+    andmask = problem.best("andmask", options)["test"]  # τ = 1: all environments
+    assert andmask > problem.best("erm", options)["test"] + 0.04

@@ -92,9 +92,13 @@ def test_renewing_keeps_a_claim(store, monkeypatch):
 
 
 def test_claims_are_given_up_after_a_failure(store):
-    with pytest.raises(RuntimeError), store.releasing():
-        store.claim(["a"])
-        raise RuntimeError
+    def fail():
+        with store.releasing():
+            store.claim(["a"])
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
     store.owner = f"{os.uname().nodename}/1/{module._began(1)}"
     assert store.claim(["a"]) == ["a"]
 

@@ -1,13 +1,13 @@
 """Draws: the same in every process, after every kill, and never more than asked for."""
 
 import pytest
-from tiny import Defaults
 
 from bayescal.errors import BayescalError
 from bayescal.methods import get_method
 from bayescal.protocol.store import sqlite_url
 from bayescal.protocol.study import Study, different
 from bayescal.space import draw_config
+from tiny import Defaults
 
 
 def open_study(tmp_path, sampler="random", method="bayes-cal", **fixed) -> Study:

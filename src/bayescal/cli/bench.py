@@ -83,11 +83,14 @@ def bench(
         data, datasets, methods, backbone, output, quick, trials, seeds, sampler, shots, val_shots, storage,
         word_vectors, rows, cache, device, shows_progress(quiet),
     )  # fmt: skip
+    for name in at.options.datasets:
+        at.sources.arena(name)  # data that cannot be used are said once, not as a reason to leave experiments out
     chosen = _possible(chosen, at, strict=experiment != "all")
     if dry_run:
         _print_plan(at, chosen)
         return
     for one in chosen:
+        at.notes.clear()
         at.run(one.searches(at))
         _finish(at, one)
     tell(f"bayescal report {output}   makes a page of it")
@@ -99,7 +102,7 @@ def _open(
 ) -> "Bench":  # fmt: skip
     from bayescal.backbones.base import usable_device
     from bayescal.experiments.bench import QUICK_SEEDS, QUICK_TRIALS, Bench, Options
-    from bayescal.experiments.sources import Sources, find_places
+    from bayescal.experiments.sources import Sources, find_places, known_name
     from bayescal.protocol.entries import entry_names, get_entry
     from bayescal.protocol.store import Store, sqlite_url
 
@@ -108,8 +111,8 @@ def _open(
             "no data: say where the data sets are, for example --data pacs=PATH or --data FOLDER with FOLDER/pacs in it"
         )
     places = find_places(data)
-    names = tuple(_names(datasets)) if datasets else tuple(places)
-    wanted = tuple(_names(methods)) if methods else None
+    names = tuple(map(known_name, _names("--datasets", datasets))) if datasets is not None else tuple(places)
+    wanted = _names("--methods", methods) if methods is not None else None
     for name in wanted or ():
         if name not in entry_names():
             get_entry(name)  # raises, with the nearest name
@@ -125,8 +128,12 @@ def _open(
     return Bench(options, sources, Store(storage or sqlite_url(output)), output, show)
 
 
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+def _names(option: str, text: str) -> tuple[str, ...]:
+    """Each name once, in the order given."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise BayescalError(f"{option} {text!r}: expected names, separated by commas")
+    return names
 
 
 def _command() -> str:
@@ -152,11 +159,12 @@ def _finish(at: "Bench", one: "Experiment") -> None:
     """Print the tables of a finished experiment and keep them."""
     from bayescal.report.terminal import table_rich
 
-    at.notes.clear()
     section = one.section(at)
     path = section.save(at.output / "sections")
+    screen = out()
     for table in section.tables:
-        out().print(table_rich(table))
+        screen.print(table_rich(table, screen.width))
+        screen.print()
     for text in section.notes:
         note(text)
     tell(f"{one.name}: {path}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bayescal.cli.options import examples
+from bayescal.cli.pack import pack
 
 if TYPE_CHECKING:
     from bayescal.data import Manifest
@@ -18,7 +19,8 @@ FOUND_PROBLEMS = 1  # the exit code of `check`; 2 is for commands that could not
 data_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
-    help="Data sets by name: what they are, reading a download, making ColoredMNIST and ColoredCatsDogs, checking.",
+    help="Data sets by name: what they are, reading a download, making ColoredMNIST and ColoredCatsDogs, checking, "
+    "packing.",
     epilog=examples(
         "bayescal data list",
         "bayescal data prepare pacs --from PACS.zip -o pacs.csv",
@@ -317,4 +319,10 @@ _add(
     "bayescal data check my_photos",
     "bayescal data check pacs.csv --dataset pacs",
     "bayescal data check my_photos --shots 4 --val-shots 4",
+)
+_add(
+    "pack",
+    pack,
+    "bayescal data pack pacs --from PACS -o pacs.bundle",
+    'bayescal data pack mine --from my_photos -o mine.bundle --backbone "RN50:openai" --seeds 1',
 )

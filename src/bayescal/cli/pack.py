@@ -16,6 +16,12 @@ def pack(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Ends in .bundle.")],
     backbone: Annotated[str, typer.Option(help="The frozen model (`bayescal backbones`).")] = "mini",
     seeds: Annotated[str, typer.Option(metavar="LIST", help="Seeds whose images are packed.")] = "1,2,3",
+    shots: Annotated[
+        int | None, typer.Option(min=1, help="Training images per class. Default: the data set's.")
+    ] = None,
+    val_shots: Annotated[
+        int | None, typer.Option(min=1, help="Validation images per class. Default: the data set's.")
+    ] = None,
     text: Annotated[
         list[str], typer.Option("--text", help="Another template or starting text that methods will ask for.")
     ] = [],  # noqa: B006
@@ -27,7 +33,7 @@ def pack(
 
     `bayescal bench --data FILE.bundle` there needs torch, safetensors, numpy, Optuna and Typer, and no image.
     """
-    from bayescal.experiments.sources import Sources
+    from bayescal.experiments.sources import Sources, known_name
     from bayescal.protocol.bundle import SUFFIX, save_bundle
 
     if output.suffix != SUFFIX:
@@ -36,7 +42,8 @@ def pack(
         raise DataError(f"{output} exists already: choose another name, or replace it with --force")
     if not source.exists():
         raise DataError(f"--from {source}: there is no such folder or file")
-    sources = Sources({name: source}, backbone, parse_seeds(seeds), device, cache, progress=shows_progress())
+    name, show = known_name(name), shows_progress()
+    sources = Sources({name: source}, backbone, parse_seeds(seeds), device, cache, shots, val_shots, show)
     arena = sources.arena(name)
     save_bundle(arena, output, text)
     size = output.stat().st_size / 2**20

@@ -27,25 +27,33 @@ def records(
     ] = [],  # noqa: B006
     format: Annotated[str | None, typer.Option(help="table, csv, parquet or json (one record a line).")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write here.")] = None,
+    add: Annotated[
+        list[Path],
+        typer.Option("--add", metavar="PLACE", help="First take in the records of another folder or JSON export."),
+    ] = [],  # noqa: B006
     storage: Storage = None,
     force: Force = False,
 ) -> None:
     """Look at the runs of a search, or export them: one row per run with its config, curves' ends and scores.
 
     The format follows the file's ending. CSV and Parquet are flat (`config.lambda_irm`, `scores.val.accuracy`); JSON
-    has everything, epoch by epoch.
+    has everything, epoch by epoch. `--add` brings records of several machines together.
     """
-    from bayescal.protocol.export import flat, matching, write_records
+    from bayescal.protocol.export import flat, matching, read_records, write_records
     from bayescal.protocol.store import Store, sqlite_url
 
+    for place in add:
+        store = Store(storage or sqlite_url(results))
+        store.add(read_records(place))
     if storage is None and not (results / "study.db").exists():
         raise DataError(
             f"{results}: holds no records (study.db). Make some with `bayescal bench`, or give --storage URL"
         )
     format = format or (output.suffix.lstrip(".").replace("jsonl", "json") if output else "table")
     if format not in FORMATS:
-        raise BayescalError(f"--format {format}: expected one of {', '.join(FORMATS)}")
-    found = matching(Store(storage or sqlite_url(results)).find(), where)
+        said = f"--format {format}" if format else f"-o {output}: its ending names no format, and --format is not given"
+        raise BayescalError(f"{said}; expected one of {', '.join(FORMATS)}")
+    found = matching(Store(storage or sqlite_url(results), create=False).find(), where)
     if format == "table":
         if output is not None:
             raise BayescalError("a table goes to the screen; use --format csv, parquet or json with --output")

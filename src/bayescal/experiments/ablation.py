@@ -15,24 +15,26 @@ from bayescal.experiments.experiment import (
     compare,
     line,
     make_section,
-    overall_value,
     seed_curves,
     value,
 )
 from bayescal.experiments.findings import Column, Figure, Row, Section, Table, Value
-from bayescal.experiments.main import accuracy_table
+from bayescal.experiments.main import accuracy_table, papers_prompt
 from bayescal.protocol.entries import get_entry
 from bayescal.protocol.store import Record
 
 NAMES = ("bayes-cal", "without-env", "without-irm", "without-orth", "cal")
 SCALED = ("bayes-cal-scaled", "scaled-without-env", "scaled-without-irm", "scaled-without-orth")
+SIXTEEN = ("bayes-cal-16", "16-without-env", "16-without-irm", "16-without-orth", "cal-16")
 TERMS = {"ce": "cross-entropy", "irm": "λ2·L_IRM", "orth": "λ3·L_orth", "env": "λ1·L_E", "kl": "β/N·KL"}
 
 
 def names(bench: Bench) -> list[str]:
     if bench.options.methods is not None:
         return list(bench.options.methods)
-    return list(NAMES) if bench.options.quick else [*NAMES, *SCALED]
+    if bench.options.quick:
+        return list(NAMES)
+    return [*NAMES, *SCALED, *(() if papers_prompt(bench) else SIXTEEN)]
 
 
 def searches(bench: Bench) -> list[Search]:
@@ -40,7 +42,7 @@ def searches(bench: Bench) -> list[Search]:
 
 
 def section(bench: Bench) -> Section:
-    probed = [name for name in names(bench) if name in ("bayes-cal", "bayes-cal-scaled")]
+    probed = [name for name in names(bench) if name in ("bayes-cal", "bayes-cal-scaled", "bayes-cal-16")]
     tables = [accuracy_table(bench, names(bench)), *([gradient_table(bench, probed)] if probed else [])]
     figures = [gradient_figure(bench, data, probed) for data in bench.options.datasets] if probed else []
     return make_section(
@@ -61,18 +63,13 @@ def section(bench: Bench) -> Section:
 def lead(bench: Bench) -> str:
     text = [
         "Bayes-CAL with one term left out at a time, and without Bayes (CAL), which the paper omits. “Scaled λ” "
-        "searches ranges in which the terms are large enough to matter beside the cross-entropy gradient."
+        "searches ranges in which the terms are large enough to matter beside the cross-entropy gradient. “16 random "
+        "vectors” is the paper's prompt, where the backbone's own default is another."
     ]
-    for whole, parts in (("bayes-cal", NAMES[1:]), ("bayes-cal-scaled", SCALED[1:])):
-        if whole not in names(bench):
-            continue
-        for data in bench.options.datasets:
-            ours = overall_value(bench, Search(data, get_entry(whole)))
-            for part in parts:
-                if part in names(bench):
-                    theirs = overall_value(bench, Search(data, get_entry(part)))
-                    title = get_entry(part).title
-                    text.append(f"{bench.dataset(data).title}: {compare(ours, theirs, get_entry(whole).title, title)}")
+    for whole, *parts in (NAMES, SCALED, SIXTEEN):
+        if whole in names(bench):
+            parts = [name for name in parts if name in names(bench)]
+            text.append(compare(bench, whole, parts, bench.options.datasets))
     return "\n\n".join(text)
 
 
@@ -102,7 +99,7 @@ def gradient_table(bench: Bench, entries: Sequence[str]) -> Table:
         for what, pick in (("chosen runs", bench.chosen), ("all draws", bench.records)):
             cells: dict[str, Value | str] = {}
             for data in bench.options.datasets:
-                records = [r for r in pick(Search(data, get_entry(name))) if r["probes"]]
+                records = [r for r in pick(Search(data, get_entry(name))) if r["probes"] and not r["stopped"]]
                 for term in TERMS:
                     if term != "ce":
                         cells[f"{data}/{term}"] = _share(records, term)
@@ -134,8 +131,9 @@ def gradient_figure(bench: Bench, data: str, entries: Sequence[str]) -> Figure:
         for term, title in TERMS.items():
             if term == "env" or not chosen or term not in chosen[0]["probes"]:
                 continue  # zero has no place on a logarithmic axis
-            curves = seed_curves(chosen, lambda record, t=term: pull(record, t))
-            series.append(line(title, curves) | {"x": chosen[0]["probes"]["epoch"][: len(curves[0])]})
+            # Nor has the KL at the start, where the posterior mean is the prior's.
+            curves = seed_curves(chosen, lambda record, t=term: [norm or None for norm in pull(record, t)])
+            series.append(line(title, curves, chosen[0]["probes"]["epoch"]))
         panels.append({"title": get_entry(name).title, "chance": None, "series": series})
     about = {"x": "epoch", "y": "gradient norm on φ_C", "percent": False, "log_y": True, "panels": panels}
     title = f"{bench.dataset(data).title}: gradient of each weighted term on the class prompt"

@@ -2,7 +2,7 @@
 
 from bayescal.experiments import main
 from bayescal.experiments.bench import Bench, Search
-from bayescal.experiments.experiment import Experiment, compare, make_section, overall_value
+from bayescal.experiments.experiment import Experiment, compare, make_section
 from bayescal.experiments.findings import Section
 from bayescal.protocol.entries import get_entry
 
@@ -19,10 +19,9 @@ def searches(bench: Bench) -> list[Search]:
 
 def section(bench: Bench) -> Section:
     text = ["Cache and adapter methods learn on the image side; α and β of Tip-Adapter come from validation images."]
-    if {"tip-adapter-f", "bayes-cal"} <= set(names(bench)):
-        for data in bench.options.datasets:
-            ours, theirs = (overall_value(bench, Search(data, get_entry(n))) for n in ("bayes-cal", "tip-adapter-f"))
-            text.append(f"{bench.dataset(data).title}: {compare(ours, theirs, 'Bayes-CAL', 'Tip-Adapter-F')}")
+    if "bayes-cal" in names(bench):
+        rivals = [name for name in names(bench) if name != "bayes-cal"]
+        text.append(compare(bench, "bayes-cal", rivals, bench.options.datasets))
     return make_section(
         bench,
         "adapters",

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from bayescal.errors import DataError
+from bayescal.errors import BayescalError, DataError
 from bayescal.experiments import published
-from bayescal.experiments.bench import Bench, Search
+from bayescal.experiments.bench import CORE, Bench, Search
 from bayescal.experiments.experiment import SPREAD, Experiment, compare, make_section, rule_of, value
 from bayescal.experiments.findings import Column, Row, Section, Table, Value
 from bayescal.methods import get_method
@@ -27,6 +27,7 @@ from bayescal.stacks import RunResult
 
 NAMES = ("clip", "coop", "cocoop", "dplclip", "cal", "bayes-cal")
 SETTING = {"n_context": 4, "context_init": "a photo of a", "position": "end", "class_specific": False}
+READS_NAMES = (*NAMES, "clip-adapter", "cal-w2v", "bayes-cal-w2v")  # methods that can be given another name
 CHECKPOINT = "val"  # only base classes of the training environments may choose
 PLACES = {"ood": "OoD: held-out environment", "iid": "I.I.D.: training environments"}
 
@@ -37,7 +38,12 @@ def datasets(bench: Bench) -> list[str]:
 
 
 def names(bench: Bench) -> list[str]:
-    return list(bench.options.methods or (("clip", "coop", "cal", "bayes-cal") if bench.options.quick else NAMES))
+    if bench.options.methods is None:
+        return list(CORE if bench.options.quick else NAMES)
+    known = [name for name in bench.options.methods if get_entry(name).method in READS_NAMES]
+    if lost := [name for name in bench.options.methods if name not in known]:
+        bench.notes.append(f"left out, since they know no names but those of training: {', '.join(lost)}")
+    return known
 
 
 def search_of(bench: Bench, data: str, name: str) -> Search:
@@ -53,11 +59,12 @@ def score_new(new: Arena, results: Sequence[RunResult], first: Planned) -> list[
     """Scores on the new classes, for runs that share fold, seed and settings: `new` has those classes alone."""
     base, problem = first.arena, new.problem
     threshold = unsure_below(base, results, CHECKPOINT, base.sets(first.fold, first.seed).judged["val"])
-    fold = next(fold for fold in new.folds if fold.name == first.fold.name)
-    place = {"ood": fold.test, "iid": np.isin(new.manifest.environment_ids, fold.train_environments) & ~fold.test}
     out: list[dict[str, Any]] = [{"new": {}} for _ in results]
-    for where, mask in place.items():
-        rows = new.feature_rows(np.flatnonzero(mask & (new.rows >= 0)))
+    fold = next((fold for fold in new.folds if fold.name == first.fold.name), None)
+    if fold is None:  # the new classes have no image there
+        return out
+    for where, mask in {"ood": fold.test, "iid": fold.pool}.items():
+        rows = new.feature_rows(np.flatnonzero(mask))
         groups = problem.environments[rows]
         probs = predict_rows(
             base.problem, results, CHECKPOINT, problem.features[rows], DRAWS, groups, new.manifest.class_words
@@ -74,6 +81,8 @@ def searches(bench: Bench) -> list[Search]:
             "base-to-new needs a data set that names base and new classes (pacs, nico-sub); given: "
             f"{', '.join(bench.options.datasets)}"
         )
+    if not names(bench):
+        raise BayescalError(f"base-to-new needs methods that can read a new name: {', '.join(READS_NAMES)}")
     return [search_of(bench, data, name) for data in datasets(bench) for name in names(bench)]
 
 
@@ -87,10 +96,9 @@ def section(bench: Bench) -> Section:
         arena = bench.sources.arena(data)
         title, base, new = arena.dataset.title, arena.dataset.base_classes, arena.dataset.new_classes
         text.append(f"{title}: base {', '.join(base)}; new {', '.join(new)}.")
-        for other in ("clip", "coop", "cal"):
-            if {other, "bayes-cal"} <= set(names(bench)):
-                ours, theirs = (_values(bench, data, n, "ood", "accuracy") for n in ("bayes-cal", other))
-                text.append(f"{title}, OoD: {compare(ours, theirs, 'Bayes-CAL', get_entry(other).title)}")
+    if "bayes-cal" in names(bench):
+        rivals = [name for name in names(bench) if name != "bayes-cal"]
+        text.append("In the held-out environment: " + compare(bench, "bayes-cal", rivals, datasets(bench), ood_scores))
     return make_section(
         bench,
         "base-to-new",
@@ -101,14 +109,20 @@ def section(bench: Bench) -> Section:
     )
 
 
-def _values(bench: Bench, data: str, name: str, where: str, metric: str) -> Value:
+def ood_scores(bench: Bench, data: str, name: str) -> dict[int, float]:
+    return new_scores(bench, data, name, "ood", "accuracy")
+
+
+def new_scores(bench: Bench, data: str, name: str, where: str, metric: str) -> dict[int, float]:
+    """A metric on the new classes by seed, mean over held-out environments."""
     # Training-domain validation on base classes, whatever the data set's rule: nothing else exists for new names.
-    chosen = rule_of(bench, data, "training-domain").choose(bench.records(search_of(bench, data, name)))
+    records = bench.records(search_of(bench, data, name))
+    chosen = rule_of(bench, data, "training-domain").choose(records)
 
     def found(record: Record) -> float | None:
-        return record["new"][where][metric]
+        return record["new"].get(where, {}).get(metric)
 
-    return value(overall(per_fold(chosen, found)))
+    return overall(per_fold(chosen, found), {record["fold"] for record in records})
 
 
 def _table(bench: Bench, data: str) -> Table:
@@ -126,7 +140,9 @@ def _table(bench: Bench, data: str) -> Table:
     rows = []
     for name in names(bench):
         cells = {
-            f"{where}/{metric}": _values(bench, data, name, where, metric) for where in PLACES for metric, _ in metrics
+            f"{where}/{metric}": value(new_scores(bench, data, name, where, metric))
+            for where in PLACES
+            for metric, _ in metrics
         }
         for i, number in enumerate(published.BASE_TO_NEW.get(data, {}).get(name, ())):
             cells[f"paper/{i}"] = Value(number / 100)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bayescal.data.datasets.base import Dataset
 from bayescal.experiments.sources import Sources
-from bayescal.protocol.arena import Arena
+from bayescal.protocol.arena import Arena, portable_name
 from bayescal.protocol.entries import Entry
 from bayescal.protocol.runner import Extra, Planned, plan, portable, row_epochs, run_all, versions
 from bayescal.protocol.selection import get_rule
@@ -77,12 +77,15 @@ class Bench:
 
     def run(self, searches: Sequence[Search]) -> None:
         """Train what these searches lack, all under one progress bar with the time left."""
-        searches = list({search.key: search for search in searches if search.key not in self._records}.values())
-        for search in searches:
+        wanted = {search.key: search for search in searches}
+        lacking = [search for key, search in wanted.items() if key not in self._records]
+        for search in lacking:
             self.arena(search)  # features first: they have a bar of their own
-        with self._bar(searches) as bar:
-            for search in searches:
+        with self._bar(lacking) as bar:
+            for search in lacking:
                 self._records[search.key] = self._run(search, bar)
+        for search in wanted.values():
+            self.notes += _remarks(search, self._records[search.key])
 
     def records(self, search: Search) -> list[Record]:
         if search.key not in self._records:
@@ -95,13 +98,20 @@ class Bench:
 
     def missing(self, search: Search) -> tuple[int, int]:
         """Runs of this search, and how many of them have no record yet. Draws are made, nothing is trained."""
-        planned, _ = self._plan(search, self.options.trials)
-        keys = list({run.key for run in planned})
-        return len(keys), len(keys) - len(self.store.finished(keys))
+        study, arena = self._study(search), self.arena(search)
+        draws = study.look(self.options.trials)
+        keys = list({run.key for run in self._plan(search, arena, draws)})
+        later = 0
+        if study.batch:  # what TPE will draw depends on what comes out, so nothing is asked for
+            later = (self.options.trials - len(draws)) * len(arena.folds) * len(self.options.seeds)
+        return len(keys) + later, len(keys) + later - len(self.store.finished(keys))
 
     def versions(self) -> dict[str, str]:
+        """Those that the records at hand were made with, perhaps elsewhere; without any, those of this process."""
         about = versions(self.sources.device)
-        return about | {"backbone": self.options.backbone}
+        made = [record["versions"] for records in self._records.values() for record in records] or [about]
+        found = {name: ", ".join(sorted({one[name] for one in made})) for name in about}
+        return found | {"backbone": portable_name(self.options.backbone)}
 
     def made(self) -> str:
         return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -118,28 +128,22 @@ class Bench:
         space = {key: param for key, param in space.items() if key not in fixed}
         return Study(self.store.url, name, space, arena.facts.defaults, fixed, self.options.sampler)
 
-    def _plan(self, search: Search, trials: int) -> tuple[list[Planned], list[Drawn]]:
-        draws = self._study(search).ask(trials)
-        return plan(self.arena(search), search.entry, different(draws), self.options.seeds, search.purpose), draws
+    def _plan(self, search: Search, arena: Arena, draws: Sequence[Drawn]) -> list[Planned]:
+        return plan(arena, search.entry, different(draws), self.options.seeds, search.purpose)
 
     def _run(self, search: Search, bar: "_Bar") -> list[Record]:
-        study, trials = self._study(search), self.options.trials
+        study, arena, trials = self._study(search), self.arena(search), self.options.trials
         batch = study.batch or trials
         records: list[Record] = []
         for upto in range(batch, trials + batch, batch):
             draws = study.ask(min(upto, trials))
-            planned = plan(self.arena(search), search.entry, different(draws), self.options.seeds, search.purpose)
+            planned = self._plan(search, arena, draws)
             bar.begin(search, planned, self.store)
             records = run_all(
                 self.store, planned, max_rows=self.options.max_rows, checkpoints=self.output / "checkpoints",
                 advance=bar.advance, trajectory=search.trajectory, extra=search.extra, wait=bar.wait,
             )  # fmt: skip
             self._tell(study, search, draws, records)
-        self.notes += [
-            f"{search.entry.title} on {search.dataset}, {r['fold']}, seed {r['seed']}: {r['stopped']}"
-            for r in records
-            if r["stopped"]
-        ]
         return records
 
     def _tell(self, study: Study, search: Search, draws: Sequence[Drawn], records: Sequence[Record]) -> None:
@@ -165,6 +169,23 @@ class Bench:
         with Progress(*columns, console=messages(), transient=True) as progress:
             # Searches that have not been looked at yet count as one of average size, so that the time left is fair.
             yield _RichBar(progress, len(searches), self.options)
+
+
+def _remarks(search: Search, records: Sequence[Record]) -> list[str]:
+    """What a reader of these records has to know: runs that stopped, and too few images."""
+    found = []
+    if stopped := [record for record in records if record["stopped"]]:
+        first = stopped[0]
+        found.append(
+            f"{search.entry.title} on {search.dataset}: {len(stopped)} of {len(records)} runs stopped, the first "
+            f"({first['fold']}, seed {first['seed']}): {first['stopped']}"
+        )
+    short = sorted({(r["fold"], r["seed"], text) for r in records for text in r["split"]["notes"]})
+    if short:
+        fold, seed, text = short[0]
+        more = f" (and {len(short) - 1} more like this)" if len(short) > 1 else ""
+        found.append(f"{search.dataset}, {fold}, seed {seed}: {text}{more}")
+    return found
 
 
 class _Bar:

@@ -9,6 +9,7 @@ import numpy as np
 from bayescal.experiments.bench import Bench, Search
 from bayescal.experiments.findings import Column, Figure, Section, Table, Value
 from bayescal.experiments.published import is_papers
+from bayescal.protocol.entries import get_entry
 from bayescal.protocol.selection import Rule, get_rule, overall, per_fold
 from bayescal.protocol.statistics import mean_and_error
 from bayescal.protocol.store import Record
@@ -48,17 +49,25 @@ def scores(
 
 
 def overall_value(bench: Bench, search: Search, metric: str = "accuracy", rule: str | None = None) -> Value:
-    found = overall(scores(bench, search, metric, rule))
-    if not found and rule is not None:
-        return Value(None, why=_why_none(bench, search, rule))
-    return value(found)
+    by_fold = scores(bench, search, metric, rule)
+    folds = {record["fold"] for record in bench.records(search)}
+    found = overall(by_fold, folds)
+    return value(found) if found else Value(None, why=_why_none(bench, search, rule, sorted(folds - set(by_fold))))
 
 
-def _why_none(bench: Bench, search: Search, rule: str) -> str:
-    wanted = get_rule(rule).looks_at
+def seed_scores(bench: Bench, data: str, entry: str) -> dict[int, float]:
+    """Accuracy by seed of an entry's chosen runs, mean over folds."""
+    search = Search(data, get_entry(entry))
+    return overall(scores(bench, search), {record["fold"] for record in bench.records(search)})
+
+
+def _why_none(bench: Bench, search: Search, rule: str | None, empty: Sequence[str]) -> str:
+    wanted = rule_of(bench, search.dataset, rule).looks_at
     records = bench.records(search)
     if records and not any(wanted in record["curves"] for record in records):
         return "the data set has no validation images of that kind"
+    if bench.chosen(search, rule) and empty:
+        return f"not defined in {', '.join(empty)}"
     return "no run finished"
 
 
@@ -97,8 +106,8 @@ def published_columns(bench: Bench, columns: Sequence[Column]) -> list[Column]:
 
 
 def mean_curve(curves: Sequence[Sequence[float | None]]) -> tuple[list[float], list[float]]:
-    """Mean and standard error, position by position, of curves of equal length: one per seed."""
-    table = np.array([[np.nan if v is None else v for v in curve] for curve in curves], dtype=np.float64)
+    """Mean and standard error, point by point, of curves of equal length, one per seed; NaN where one has no number."""
+    table = _numbers(curves)
     mean = table.mean(0)
     error = table.std(0, ddof=1) / np.sqrt(len(table)) if len(table) > 1 else np.zeros_like(mean)
     return mean.tolist(), error.tolist()
@@ -110,29 +119,72 @@ def seed_curves(chosen: Sequence[Record], curve: Callable[[Record], Sequence[flo
     for record in chosen:
         seeds.setdefault(record["seed"], []).append(curve(record))
     length = min((len(c) for curves in seeds.values() for c in curves), default=0)
-    return [np.mean([c[:length] for c in curves], axis=0).tolist() for curves in seeds.values()]
+    return [_numbers([c[:length] for c in curves]).mean(0).tolist() for curves in seeds.values()]
 
 
-def line(name: str, curves: Sequence[Sequence[float]], first: int = 1) -> dict[str, Any]:
-    """A series of a `lines` figure from one curve per seed; x counts from `first`."""
+def _numbers(curves: Sequence[Sequence[float | None]]) -> np.ndarray:
+    """Curves as a table; None, where a curve has no number, as NaN."""
+    return np.array([[np.nan if v is None else v for v in curve] for curve in curves], dtype=np.float64)
+
+
+def line(name: str, curves: Sequence[Sequence[float]], x: Sequence[float] | None = None) -> dict[str, Any]:
+    """A series of a `lines` figure from one curve per seed, where all have a number; x: by default 1, 2, 3 …"""
     mean, error = mean_curve(curves)
-    return {
-        "name": name,
-        "x": list(range(first, first + len(mean))),
-        "y": mean,
-        "error": error if len(curves) > 1 else None,
-    }
+    points = zip(range(1, len(mean) + 1) if x is None else x[: len(mean)], mean, error, strict=True)
+    kept = [point for point in points if np.isfinite(point[1])]
+    xs, ys, errors = (list(column) for column in zip(*kept, strict=True)) if kept else ([], [], [])
+    return {"name": name, "x": xs, "y": ys, "error": errors if len(curves) > 1 else None}
 
 
-def compare(ours: Value, theirs: Value, us: str, them: str) -> str:
-    """One sentence on a difference of two accuracies, with its standard error where both have one."""
-    if ours.mean is None or theirs.mean is None:
-        return f"{us} and {them} cannot be compared here."
-    gain = 100 * (ours.mean - theirs.mean)
-    if ours.error is None and theirs.error is None:
-        return f"{us} is at {100 * ours.mean:.1f} %, {them} at {100 * theirs.mean:.1f} % ({gain:+.1f})."
-    error = 100 * np.hypot(ours.error or 0.0, theirs.error or 0.0)
-    clear = "a clear difference" if abs(gain) > 2 * error else "within what chance explains"
-    return (
-        f"{us} is at {100 * ours.mean:.1f} %, {them} at {100 * theirs.mean:.1f} % ({gain:+.1f} ± {error:.1f}: {clear})."
+# Two-sided 95 % points of Student's t with n − 1 degrees of freedom, by n; beyond the table it is nearly 2.
+STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
+
+
+def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Value:
+    """Mean difference over the seeds that both have: seeds share their images, so the pairs are compared."""
+    return value([ours[seed] - theirs[seed] for seed in sorted(set(ours) & set(theirs))])
+
+
+def is_clear(gain: Value) -> bool:
+    """Whether a mean difference is larger than chance explains at 95 %, by Student's t over the seeds."""
+    if gain.mean is None or gain.error is None or not gain.n:
+        return False
+    return abs(gain.mean) > STUDENT.get(gain.n, 2.0) * gain.error
+
+
+def in_words(gain: Value) -> str:
+    """ "+1.6 ± 0.3, clear" """
+    if gain.mean is None:
+        return "not comparable"
+    if gain.error is None:
+        return points(gain.mean)
+    return f"{points(gain.mean)} ± {100 * gain.error:.1f}{', clear' if is_clear(gain) else ''}"
+
+
+def points(share: float) -> str:
+    """A difference in percentage points: "+1.6", "−0.3", "0.0"."""
+    text = f"{100 * share:+.1f}"
+    return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", "−")
+
+
+Scores = Callable[[Bench, str, str], Mapping[int, float]]  # (bench, data set, entry) → score by seed
+
+
+def compare(
+    bench: Bench, ours: str, others: Sequence[str], datasets: Sequence[str], found: Scores = seed_scores
+) -> str:
+    """One line per rival: the difference of accuracies on every data set, paired by seed."""
+    lines = []
+    for other in others:
+        gains = [
+            f"{bench.dataset(data).title} {in_words(difference(found(bench, data, ours), found(bench, data, other)))}"
+            for data in datasets
+        ]
+        lines.append(f"Against {get_entry(other).title}: {'; '.join(gains)}.")
+    if not lines:
+        return ""
+    n = len(bench.options.seeds)
+    how = (
+        f"over {n} seeds, paired; “clear”: beyond Student's t at 95 %" if n > 1 else "one seed: no telling from chance"
     )
+    return "\n\n".join([f"{get_entry(ours).title}, difference in points ({how}).", *lines])

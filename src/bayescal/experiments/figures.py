@@ -44,7 +44,7 @@ def risk_coverage_figure(key: str, title: str, chosen: Mapping[str, Sequence[Rec
     series = []
     for name, records in chosen.items():
         if records:
-            series.append(line(name, seed_curves(records, curve)) | {"x": grid.tolist()})
+            series.append(line(name, seed_curves(records, curve), grid.tolist()))
     data = {
         "x": "coverage: share of images answered", "y": "error rate among them", "percent": True, "log_y": False,
         "panels": [{"title": "", "chance": None, "series": series}],

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bayescal.errors import BayescalError
 from bayescal.experiments import published
 from bayescal.experiments.bench import Bench, Search
 from bayescal.experiments.experiment import SPREAD, Experiment, line, make_section, seed_curves, value
@@ -48,6 +49,11 @@ def entries(bench: Bench) -> list[Entry]:
     return found
 
 
+def refuse_none(found: Sequence[Entry], known: Sequence[str]) -> None:
+    if not found:
+        raise BayescalError(f"none of --methods is compared here; there are {', '.join(known)}")
+
+
 def datasets(bench: Bench) -> list[str]:
     """NICO_SUB, as in the paper; where it is not at hand, PACS, or the first of those that are."""
     given = bench.options.datasets
@@ -74,7 +80,8 @@ class Landscapes:
                 {
                     "landscape": {
                         **{
-                            name: np.round(getattr(found, name), 5).tolist() for name in ("x", "y", "z", "path", "best")
+                            name: np.round(getattr(found, name).numpy(), 5).tolist()
+                            for name in ("x", "y", "z", "path", "best")
                         },
                         "explained": [float(v) for v in found.explained],
                         "target_loss": float(found.target_loss),
@@ -85,6 +92,7 @@ class Landscapes:
 
 
 def searches(bench: Bench) -> list[Search]:
+    refuse_none(entries(bench), [method for method, _ in NAMES.values()])
     return [search_of(bench, data, entry) for data in datasets(bench) for entry in entries(bench)]
 
 
@@ -123,7 +131,8 @@ def _table(bench: Bench, data: str) -> Table:
     rows = []
     for entry in entries(bench):
         records = bench.records(search_of(bench, data, entry))
-        mean = lambda found, r=records: value(overall(per_fold(r, found)))  # noqa: E731
+        folds, ended = {r["fold"] for r in records}, [r for r in records if not r["stopped"]]
+        mean = lambda found, f=folds, r=ended: value(overall(per_fold(r, found), f))  # noqa: E731
         cells = {
             "final": mean(final_loss),
             "target": mean(lambda record: record["landscape"]["target_loss"]),

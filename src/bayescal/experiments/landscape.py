@@ -17,6 +17,7 @@ def entries(bench: Bench) -> list[Entry]:
 
 
 def searches(bench: Bench) -> list[Search]:
+    instances.refuse_none(entries(bench), [instances.NAMES[key][0] for key in SHOWN])
     return [instances.search_of(bench, d, e) for d in instances.datasets(bench) for e in entries(bench)]
 
 
@@ -37,15 +38,17 @@ def section(bench: Bench) -> Section:
 
 
 def _figure(bench: Bench, data: str) -> Figure:
-    panels = []
+    """One run of each: the first seed and held-out environment, which all of them share."""
+    panels, shown = [], set()
     for entry in entries(bench):
         records = bench.records(instances.search_of(bench, data, entry))
         first = min(records, key=lambda record: (record["seed"], record["fold"]))
+        shown.add(f"{first['fold'].replace('_', ' ')}, seed {first['seed']}")
         found = first["landscape"]
-        title = f"{entry.title}, {first['fold'].replace('_', ' ')} held out, seed {first['seed']}"
-        panels.append({"title": title, **{k: found[k] for k in ("x", "y", "z", "path", "best", "explained")}})
+        panels.append({"title": entry.title, **{k: found[k] for k in ("x", "y", "z", "path", "best", "explained")}})
     title = f"{bench.dataset(data).title}: loss landscape and training path"
-    return Figure(f"landscape/{data}", title, "landscape", {"panels": panels})
+    note = f"Held out: {'; '.join(sorted(shown))}."
+    return Figure(f"landscape/{data}", title, "landscape", {"panels": panels}, note)
 
 
 EXPERIMENT = Experiment("landscape", "loss landscape of LV and the visual network", searches, section)

@@ -48,8 +48,15 @@ def entries(bench: Bench) -> list[str]:
     if bench.options.quick:
         return list(CORE)
     names = [name for name in method_names() if "w2v" not in name or bench.options.word_vectors]
-    names.insert(names.index("bayes-cal") + 1, "bayes-cal-scaled")
-    return names
+    own = ["bayes-cal-scaled", *(f"{name}-16" for name in ("coop", "cal", "bayes-cal") if not papers_prompt(bench))]
+    at = names.index("bayes-cal") + 1
+    return [*names[:at], *own, *names[at:]]
+
+
+def papers_prompt(bench: Bench) -> bool:
+    """Whether the backbone's own default is the paper's prompt already: 16 random vectors."""
+    defaults = bench.sources.arena(bench.options.datasets[0]).facts.defaults
+    return (defaults.n_context, defaults.context_init) == (16, "")
 
 
 def searches(bench: Bench) -> list[Search]:
@@ -105,23 +112,25 @@ def accuracy_table(bench: Bench, names: Sequence[str]) -> Table:
 
 
 def rules_table(bench: Bench, names: Sequence[str]) -> Table:
-    """The same search, read by each of the three rules."""
-    columns = [
-        Column(f"{data}/{rule}", rule.replace("-domain", ""), "high", group=bench.dataset(data).title)
+    """The same search, read by each of the rules that the data set has validation images for."""
+    places = [
+        (data, rule)
         for data in bench.options.datasets
-        for rule in RULES
+        for rule in RULES.values()
+        if any(rule.looks_at in record["curves"] for record in bench.records(Search(data, get_entry(names[0]))))
+    ]
+    columns = [
+        Column(f"{data}/{rule.name}", rule.name.replace("-domain", ""), "high", group=bench.dataset(data).title)
+        for data, rule in places
     ]
     rows = [
         Row(
             get_entry(name).title,
-            {
-                f"{data}/{rule}": overall_value(bench, Search(data, get_entry(name)), rule=rule)
-                for data in bench.options.datasets
-                for rule in RULES
-            },
+            {f"{data}/{rule.name}": overall_value(bench, Search(data, get_entry(name)), rule=rule.name)
+             for data, rule in places},
         )
         for name in names
-    ]
+    ]  # fmt: skip
     note = (
         "training: validation images of the training environments; test: validation images of the test distribution, "
         f"last checkpoint; ood: of neither, where the data set has them. Accuracy, %, {SPREAD}."
@@ -173,14 +182,10 @@ def lead(bench: Bench, names: Sequence[str], datasets: Sequence[Dataset]) -> str
     """What came out for Bayes-CAL against zero-shot and CoOp, data set by data set, in words."""
     runs = f"{bench.options.trials} draws × {len(bench.options.seeds)} seeds"
     text = [f"{len(names)} methods on {', '.join(d.title for d in datasets)}; {runs}, trained as stacks."]
-    if "bayes-cal" in names:
-        for other in ("clip", "coop", "cal"):
-            if other not in names:
-                continue
-            for data in datasets:
-                ours = overall_value(bench, Search(data.name, get_entry("bayes-cal")))
-                theirs = overall_value(bench, Search(data.name, get_entry(other)))
-                text.append(f"{data.title}: {compare(ours, theirs, 'Bayes-CAL', get_entry(other).title)}")
+    for ours, *rivals in (("bayes-cal", "clip", "coop", "cal"), ("bayes-cal-16", "clip", "coop-16", "cal-16")):
+        if ours in names:
+            rivals = [name for name in rivals if name in names]
+            text.append(compare(bench, ours, rivals, bench.options.datasets))
     return "\n\n".join(text)
 
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bayescal.data.datasets import dataset_names, get_dataset, open_dataset
+from bayescal.data.datasets import dataset_names, find_name, get_dataset, open_dataset
 from bayescal.errors import DataError
-from bayescal.protocol.arena import Arena, open_arena
-from bayescal.protocol.bundle import SUFFIX, load_bundle
+from bayescal.protocol.arena import Arena, open_arena, portable_name
+from bayescal.protocol.bundle import SUFFIX, bundled_name, load_bundle
 
 if TYPE_CHECKING:
     from bayescal.backbones.base import Backbone
@@ -38,10 +38,7 @@ class Sources:
     def _load(self, name: str) -> Arena:
         path = self.place(name)
         if path.suffix == SUFFIX:
-            arena = load_bundle(path, self.device)
-            if arena.facts.name != self.backbone:
-                raise DataError(f"{path}: was packed with the backbone {arena.facts.name}; use --backbone for that one")
-            return arena
+            return self._unpack(name, path)
         if self._backbone is None:
             from bayescal.backbones import load_backbone
 
@@ -49,12 +46,20 @@ class Sources:
         if name in dataset_names():
             dataset, manifest = open_dataset(name, path)
         else:
-            dataset, manifest = open_dataset(str(path), path)
+            dataset, manifest = open_dataset(str(path))
             dataset = replace(dataset, name=name, title=name)  # as the user calls it
         return open_arena(
             dataset, manifest, self._backbone, self.seeds, shots=self.shots, val_shots=self.val_shots,
             device=self.device, cache=self.cache, progress=self.progress,
         )  # fmt: skip
+
+    def _unpack(self, name: str, path: Path) -> Arena:
+        arena = load_bundle(path, self.device)
+        if arena.facts.name != portable_name(self.backbone):
+            raise DataError(f"{path}: was packed with the backbone {arena.facts.name}; use --backbone for that one")
+        if arena.dataset.name != name:
+            raise DataError(f"{path}: holds the data set {arena.dataset.name}; say --data {arena.dataset.name}={path}")
+        return replace(arena, shots=self.shots or arena.shots, val_shots=self.val_shots or arena.val_shots, _sets={})
 
     def place(self, name: str) -> Path:
         if name not in self.places:
@@ -76,11 +81,11 @@ def find_places(given: Sequence[str]) -> dict[str, Path]:
             place = Path(path).expanduser()
             if not place.exists():
                 raise DataError(f"--data {value}: there is no folder or file {place}")
-            places[name.strip()] = place
+            places[known_name(name)] = place
             continue
         folder = Path(value).expanduser()
         if folder.suffix == SUFFIX and folder.is_file():
-            places[load_bundle(folder).dataset.name] = folder
+            places[bundled_name(folder)] = folder
         elif not folder.is_dir():
             raise DataError(
                 f"--data {value}: expected NAME=PATH or a folder that holds data sets; there is no such folder"
@@ -94,6 +99,11 @@ def find_places(given: Sequence[str]) -> dict[str, Path]:
                 )
             places |= found
     return places
+
+
+def known_name(name: str) -> str:
+    """A named data set by the name it has here (PACS → pacs); a name of the user's own as it is."""
+    return find_name(name.strip()) or name.strip()
 
 
 def _inside(folder: Path) -> dict[str, Path]:

@@ -65,6 +65,7 @@ def _figure(bench: Bench, arena: Arena) -> Figure:
         "thumbnails": [thumbnail(manifest.paths[i]) for i in rows],
     }
     if not any(data["thumbnails"]):
+        data["thumbnails"] = []
         bench.notes.append(f"{arena.dataset.title}: no thumbnails, the images are not here")
     title = f"{arena.dataset.title}: image features of {len(rows)} images"
     return Figure(f"tsne/{arena.dataset.name}", title, "points", data)

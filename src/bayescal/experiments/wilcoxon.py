@@ -7,8 +7,9 @@ set are not independent.
 
 from collections.abc import Sequence
 
+from bayescal.errors import BayescalError
 from bayescal.experiments.bench import CORE, Bench, Search
-from bayescal.experiments.experiment import Experiment, make_section, overall_value, scores, value
+from bayescal.experiments.experiment import Experiment, make_section, overall_value, points, scores, value
 from bayescal.experiments.findings import Column, Row, Section, Table, Value
 from bayescal.protocol.entries import get_entry
 from bayescal.protocol.statistics import bootstrap_interval, wilcoxon
@@ -24,6 +25,8 @@ def others(bench: Bench) -> list[str]:
 
 
 def searches(bench: Bench) -> list[Search]:
+    if not others(bench):
+        raise BayescalError(f"wilcoxon compares {OURS} with others: name another method in --methods")
     return [Search(data, get_entry(n)) for data in bench.options.datasets for n in (OURS, *others(bench))]
 
 
@@ -79,7 +82,7 @@ def _table(bench: Bench, unit: str) -> Table:
             "difference": Value(sum(gains) / len(gains)) if gains else Value(None, why="no pairs"),
             "wins": f"{sum(g > 0 for g in gains)} of {len(gains)}",
             "n": Value(float(test.n)),
-            "statistic": Value(test.statistic),
+            "statistic": _number(test.statistic),
             "p": _number(test.p),
             "floor": _number(test.smallest_p),
         }
@@ -117,9 +120,9 @@ def _interval(ours: dict[str, dict[int, float]], theirs: dict[str, dict[int, flo
     table: Sequence[Sequence[float]] = [[ours[f][s] - theirs[f][s] for s in seeds] for f in folds]
     mean = sum(map(sum, table)) / (len(folds) * len(seeds))
     if len(seeds) * len(folds) < 2:
-        return f"{100 * mean:+.1f}"
+        return points(mean)
     low, high = bootstrap_interval(table if len(folds) > 1 else table[0])
-    return f"{100 * mean:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
+    return f"{points(mean)} [{points(low)}, {points(high)}]"
 
 
 EXPERIMENT = Experiment("wilcoxon", "signed-rank test and bootstrap intervals over data sets", searches, section)

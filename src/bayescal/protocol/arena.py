@@ -2,7 +2,8 @@
 
     Manifest ─► content hashes ─► sets of every (fold, seed) ─► features of the images in them ─► Problem
 
-Only images that some set names are encoded: of ColoredMNIST's 60,000 digits a search needs 10,200.
+Only images that some set names are encoded (of ColoredMNIST's 60,000 digits a search needs 10,200), and those of
+classes that are kept for new names.
 """
 
 import hashlib
@@ -26,11 +27,17 @@ if TYPE_CHECKING:
     from bayescal.backbones.defaults import TrainingDefaults
 
 
+def portable_name(backbone: str) -> str:
+    """A backbone's name without this machine's folders: "RN50:/models/RN50.pt" → "RN50:RN50.pt"."""
+    architecture, *rest = backbone.split(":")
+    return ":".join([architecture.replace("/", "-"), *(Path(part).name for part in rest)])
+
+
 @dataclass(frozen=True)
 class Facts:
     """What a record says about the backbone."""
 
-    name: str
+    name: str  # portable
     fingerprint: str
     defaults: "TrainingDefaults"
     views: int = 0  # augmented views of each training image; 0: the test transform alone
@@ -72,34 +79,50 @@ def draw_sets(
         *ids, train_environments=fold.train_environments, shots=shots,
         val_shots=0 if fold.val is not None else val_shots, seed=seed, forbidden=test_hashes, pool=fold.pool, **names,
     )  # fmt: skip
-    judged = {"val": split.val}
+    judged, notes = {"val": split.val}, list(split.notes)
     taken = {hashes[i] for i in split.train} - {None}
 
-    def draw(mask: np.ndarray, forbidden: set[str]) -> np.ndarray:
-        places = np.unique(manifest.environment_ids[mask])
+    def draw(part: str, mask: np.ndarray, forbidden: set[str]) -> np.ndarray:
+        # A place need not have every class, so only the images in question are shown: draws go by names and contents.
+        rows = np.array([i for i in np.flatnonzero(mask) if hashes[i] not in forbidden], dtype=np.int64)
+        if not rows.size:
+            raise DataError(f"{dataset.title}, {fold.name}: every image of {part} is also in the test or training set")
         few = few_shot_split(
-            *ids, train_environments=places, shots=val_shots, val_shots=0, seed=seed, forbidden=forbidden, pool=mask,
-            **names,
+            *(column[rows] for column in ids), train_environments=np.unique(manifest.environment_ids[rows]),
+            shots=val_shots, val_shots=0, seed=seed, **{**names, "hashes": [hashes[i] for i in rows]},
         )  # fmt: skip
-        return few.train
+        notes.extend(_shortages(part, manifest, rows[few.train], val_shots))
+        return rows[few.train]
 
     if fold.val is not None:
-        judged["val"] = draw(fold.val, test_hashes | taken)
+        judged["val"] = draw("val", fold.val, test_hashes | taken)
+    if not judged["val"].size:
+        raise DataError(f"{dataset.title}, {fold.name}: no image is left for validation. Use fewer --shots.")
     test = np.flatnonzero(fold.test)
     if fold.test_val is not None:
-        judged["test_val"] = draw(fold.test_val, test_hashes | taken)
+        judged["test_val"] = draw("test_val", fold.test_val, test_hashes | taken)
     else:
-        judged["test_val"] = draw(fold.test, taken)
+        judged["test_val"] = draw("test_val", fold.test, taken)
         seen = {hashes[i] for i in judged["test_val"]}
-        judged["test_rest"] = test[[hashes[i] not in seen for i in test]]
+        judged["test_rest"] = test[np.array([hashes[i] not in seen for i in test], dtype=bool)]
     if fold.ood_val is not None:
-        judged["ood_val"] = draw(fold.ood_val, test_hashes | taken)
+        judged["ood_val"] = draw("ood_val", fold.ood_val, test_hashes | taken)
     judged["test"] = test
     content = lambda rows: [hashes[i] for i in rows]  # noqa: E731
     paths = lambda rows: [manifest.paths[i] for i in rows]  # noqa: E731
     for name, rows in (("train", split.train), ("val", judged["val"])):
         check_leaks(content(rows), content(test), paths(rows), paths(test), names=(name, "test"))
-    return Sets(split.train, judged, _digest(split.train, judged, hashes), split.notes)
+    return Sets(split.train, judged, _digest(split.train, judged, hashes), tuple(notes))
+
+
+def _shortages(part: str, manifest: Manifest, rows: np.ndarray, wanted: int) -> list[str]:
+    """What there is too little of among the images of a part, by class."""
+    counts = np.bincount(manifest.class_ids[rows], minlength=len(manifest.classes))
+    return [
+        f"{part}: {count} of {wanted} images of {name}."
+        for name, count in zip(manifest.classes, counts, strict=True)
+        if count < wanted
+    ]
 
 
 def _digest(train: np.ndarray, judged: Mapping[str, np.ndarray], hashes: Sequence[str | None]) -> str:
@@ -142,12 +165,22 @@ class Arena:
     def feature_rows(self, rows: np.ndarray) -> Tensor:
         """Rows of the problem for rows of the manifest."""
         found = self.rows[rows]
-        if (found < 0).any():
-            raise DataError(
-                f"{self.dataset.title}: {(found < 0).sum()} images of this split have no features here. "
-                "A packed data set holds the seeds it was packed for: pack it again with these seeds."
-            )
+        self._refuse_missing(int((found < 0).sum()), "features")
         return torch.from_numpy(found).to(self.device)
+
+    def training_rows(self, rows: np.ndarray) -> Tensor:
+        """As `feature_rows`, of images that are trained on: these have views, where the problem has any."""
+        found = self.feature_rows(rows)
+        if self.problem.view_rows is not None:
+            self._refuse_missing(int((self.problem.view_rows[found] < 0).sum()), "augmented views")
+        return found
+
+    def _refuse_missing(self, count: int, what: str) -> None:
+        if count:
+            raise DataError(
+                f"{self.dataset.title}: {count} images of this split have no {what} here. A packed data set holds the "
+                "seeds and shots it was packed for: pack it again with these."
+            )
 
     def with_classes(self, names: Sequence[str]) -> "Arena":
         """The same images of these classes alone, and nothing of the others, not even their names."""
@@ -157,13 +190,15 @@ class Arena:
         keep = np.isin(self.manifest.class_ids, [self.manifest.classes.index(name) for name in names])
         old = self.manifest
         words = dict(zip(old.classes, old.class_words, strict=True))
+        places = dict(zip(old.environments, old.environment_words, strict=True))
+        environments = [old.environments[i] for i in old.environment_ids[keep]]
         manifest = Manifest.from_columns(
             [old.paths[i] for i in np.flatnonzero(keep)],
             [old.classes[i] for i in old.class_ids[keep]],
-            [old.environments[i] for i in old.environment_ids[keep]],
+            environments,
             old.splits[keep].tolist(),
             class_words={name: words[name] for name in names},
-            environment_words=dict(zip(old.environments, old.environment_words, strict=True)),
+            environment_words={name: places[name] for name in set(environments)},
         )
         have = self.rows[keep] >= 0
         chosen = torch.from_numpy(self.rows[keep][have]).to(self.device)
@@ -209,7 +244,7 @@ def open_arena(
         for fold in dataset.folds(manifest)
         for seed in seeds
     }
-    wanted = np.unique(np.concatenate([sets.rows for sets in found.values()]))
+    wanted = np.unique(np.concatenate([*(sets.rows for sets in found.values()), _new_rows(dataset, manifest)]))
     bank = FeatureBank(backbone, cache)
     encoded = bank.encode([manifest.paths[i] for i in wanted], progress=progress)
     if encoded.failures:
@@ -228,8 +263,14 @@ def open_arena(
         backbone.to(device), encoded.features.to(device), manifest.class_ids[wanted], manifest.environment_ids[wanted],
         manifest.class_words, manifest.environment_words, **extra,
     )  # fmt: skip
-    facts = Facts(backbone.name, backbone.fingerprint, backbone.defaults, views)
+    facts = Facts(portable_name(backbone.name), backbone.fingerprint, backbone.defaults, views)
     return Arena(dataset, manifest, tuple(hashes), facts, problem, rows, shots, val_shots, found)
+
+
+def _new_rows(dataset: Dataset, manifest: Manifest) -> np.ndarray:
+    """All images of new classes (base-to-new): whichever seeds were asked for, the same ones are tested on."""
+    new = [manifest.classes.index(name) for name in dataset.new_classes if name in manifest.classes]
+    return np.flatnonzero(np.isin(manifest.class_ids, new))
 
 
 def _bad_images(dataset: Dataset, problems: Mapping[str, str]) -> str:

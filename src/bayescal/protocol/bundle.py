@@ -4,14 +4,17 @@ The file holds features, content hashes, names and the text tower. A tokenizer d
 methods ask for (names, templates, starting words) are stored with their tokens, and any other text is refused.
 """
 
+import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bayescal.backbones.defaults import TrainingDefaults
 from bayescal.backbones.text_tower import TextTower
@@ -19,7 +22,7 @@ from bayescal.data.datasets import dataset_names, get_dataset
 from bayescal.data.datasets.base import describe
 from bayescal.data.manifest import Manifest
 from bayescal.errors import DataError
-from bayescal.protocol.arena import Arena, Facts
+from bayescal.protocol.arena import Arena, Facts, portable_name
 from bayescal.stacks import Problem
 
 SUFFIX = ".bundle"
@@ -34,9 +37,11 @@ def save_bundle(arena: Arena, path: Path, texts: Iterable[str] = ()) -> None:
     from safetensors.torch import save_file
 
     problem, manifest, tower = arena.problem, arena.manifest, arena.problem.text
-    templates = ["{}", arena.facts.defaults.template, *texts]
-    words = {*manifest.class_words, *manifest.environment_words, *CONTEXTS, *(t for t in templates if "{}" not in t)}
-    words |= {t.format(name) for t in templates if "{}" in t for name in manifest.class_words}
+    _refuse_other_towers(tower, arena.facts.name)
+    templates = [part for text in (arena.facts.defaults.template, *texts) for part in text.split("|")]
+    names = {*manifest.class_words, *manifest.environment_words}
+    words = {*names, *CONTEXTS, arena.facts.defaults.context_init, *(t for t in templates if "{}" not in t)}
+    words |= {t.format(name) for t in templates if "{}" in t for name in names}
     tokens = {text: problem.tokenize(text) for text in sorted(words)}
     # Only the rows of the token table that the words use travel; the others stay zero and are never read.
     used = sorted({i for ids in tokens.values() for i in ids} | {0, tower.start_token, tower.end_token})
@@ -63,40 +68,35 @@ def save_bundle(arena: Arena, path: Path, texts: Iterable[str] = ()) -> None:
         "defaults": vars(arena.facts.defaults),
         "shots": [arena.shots, arena.val_shots],
         "logit_scale": problem.logit_scale,
-        "tower": {name: getattr(tower, name) for name in TOWER} | {"vocab_size": len(tower.token_embedding.weight)},
+        "tower": _shape(tower),
         "tokens": tokens,
     }
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         flat = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-        save_file(flat, temporary, metadata={"format": FORMAT, "about": json.dumps(about)})
+        written = json.dumps(about)
+        save_file(flat, temporary, metadata={"format": FORMAT, "about": written, "digest": _digest(written, flat)})
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
+def bundled_name(path: Path) -> str:
+    """Name of the data set that was packed, without reading its features."""
+    return _read(path, with_tensors=False)[0]["dataset"]
+
+
 def load_bundle(path: Path, device: str | torch.device = "cpu") -> Arena:
     """Read what `save_bundle` wrote."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise DataError(f"{path}: cannot be read as a packed data set ({error})") from error
-    if metadata.get("format") != FORMAT:
-        raise DataError(f"{path}: is not a data set that `bayescal data pack` of this version wrote. Pack it again.")
-    about = json.loads(metadata["about"])
-    classes, environments = list(about["classes"]), list(about["environments"])
+    about, tensors = _read(path)
     manifest = Manifest(
         paths=("",) * len(tensors["class_ids"]),  # the images are elsewhere
         class_ids=tensors["class_ids"].numpy(),
         environment_ids=tensors["environment_ids"].numpy(),
         splits=np.array(about["splits"], dtype=np.str_),
-        classes=tuple(classes),
-        environments=tuple(environments),
+        classes=tuple(about["classes"]),
+        environments=tuple(about["environments"]),
         class_words=tuple(about["classes"].values()),
         environment_words=tuple(about["environments"].values()),
     )
@@ -116,11 +116,57 @@ def load_bundle(path: Path, device: str | torch.device = "cpu") -> Arena:
         view_rows=to("view_rows"),
     )
     backbone, fingerprint, views = about["backbone"]
-    facts = Facts(backbone, fingerprint, TrainingDefaults(**about["defaults"]), views)
+    facts = Facts(portable_name(backbone), fingerprint, TrainingDefaults(**about["defaults"]), views)
     hashes = tuple(row.numpy().tobytes().hex() for row in tensors["hashes"])
     name = about["dataset"]
-    dataset = get_dataset(name) if name in dataset_names() else describe(Path(name), manifest)
+    known = name in dataset_names()
+    dataset = get_dataset(name) if known else replace(describe(Path(name), manifest), name=name, title=name)
     return Arena(dataset, manifest, hashes, facts, problem, rows, *about["shots"])
+
+
+def _read(path: Path, with_tensors: bool = True) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What a file that was packed here says about itself, and its tensors; anything else is refused."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()} if with_tensors else {}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise DataError(f"{path}: cannot be read as a packed data set ({error}). Copy or pack it again.") from error
+    if metadata.get("format") != FORMAT or "about" not in metadata:
+        raise DataError(f"{path}: is not a data set that `bayescal data pack` of this version wrote. Pack it again.")
+    about = metadata["about"]
+    whole = not with_tensors or metadata.get("digest", "") in ("", _digest(about, tensors))
+    try:
+        if whole:
+            return json.loads(about), tensors
+    except ValueError:
+        pass
+    raise DataError(f"{path}: is damaged, its content is not what was packed. Copy or pack it again.")
+
+
+def _digest(about: str, tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256(about.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _shape(tower: TextTower) -> dict[str, Any]:
+    """What a tower of the same form is made from."""
+    sizes = {"vocab_size": len(tower.token_embedding.weight), "hidden": tower.blocks[0].up.out_features}
+    return {name: getattr(tower, name) for name in TOWER} | sizes
+
+
+def _refuse_other_towers(tower: TextTower, name: str) -> None:
+    """Towers with parts that a plain one has not (LayerScale, a bias after the projection) do not travel."""
+    with torch.device("meta"):
+        plain = TextTower(**_shape(tower))
+    steps = lambda module: [part.eps for part in module.modules() if isinstance(part, nn.LayerNorm)]  # noqa: E731
+    if plain.state_dict().keys() != tower.state_dict().keys() or steps(plain) != steps(tower):
+        raise DataError(f"{name}: its text tower has parts that a packed data set cannot hold. Use the images there.")
 
 
 def _tower(shape: dict, tensors: dict[str, Tensor]) -> TextTower:

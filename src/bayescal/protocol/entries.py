@@ -41,30 +41,35 @@ SCALED: Space = {
     "lambda_irm": number(1.0, log10_uniform(-2, 2)),
     "lambda_orth": number(10.0, log10_uniform(0, 3)),
 }
-_OWN = {
-    "bayes-cal-scaled": Entry("bayes-cal-scaled", "bayes-cal", "Bayes-CAL (scaled λ)", space=SCALED),
-    "without-env": Entry("without-env", "bayes-cal", "without L_E", {"lambda_env": 0.0}),
-    "without-irm": Entry("without-irm", "bayes-cal", "without L_IRM", {"lambda_irm": 0.0}),
-    "without-orth": Entry("without-orth", "bayes-cal", "without L_orth", {"lambda_orth": 0.0}),
-    "scaled-without-env": Entry(
-        "scaled-without-env", "bayes-cal", "without L_E (scaled λ)", {"lambda_env": 0.0}, SCALED
-    ),
-    "scaled-without-irm": Entry(
-        "scaled-without-irm", "bayes-cal", "without L_IRM (scaled λ)", {"lambda_irm": 0.0}, SCALED
-    ),
-    "scaled-without-orth": Entry(
-        "scaled-without-orth", "bayes-cal", "without L_orth (scaled λ)", {"lambda_orth": 0.0}, SCALED
-    ),
-}
+# The paper's prompt, for backbones whose own default is another: 16 random vectors and the step that suits them.
+SIXTEEN = {"n_context": 16, "context_init": "", "learning_rate": 0.002}
+ABLATIONS = {"env": "L_E", "irm": "L_IRM", "orth": "L_orth"}
+
+
+def _own_entries() -> dict[str, Entry]:
+    """Entries that are no method of their own: search spaces, prompts, and what is left when a term is."""
+    found = [
+        Entry("bayes-cal-scaled", "bayes-cal", "Bayes-CAL (scaled λ)", space=SCALED),
+        *(
+            Entry(f"{method}-16", method, f"{get_method(method).title} (16 random vectors)", SIXTEEN)
+            for method in ("coop", "cal", "bayes-cal")
+        ),
+    ]
+    variants = (("", "", {}, {}), ("scaled-", " (scaled λ)", {}, SCALED), ("16-", " (16 random vectors)", SIXTEEN, {}))
+    for start, words, fixed, space in variants:
+        for term, symbol in ABLATIONS.items():
+            title = f"without {symbol}{words}"
+            found.append(Entry(f"{start}without-{term}", "bayes-cal", title, {**fixed, f"lambda_{term}": 0.0}, space))
+    return {entry.key: entry for entry in found}
 
 
 def entry_names() -> list[str]:
     """Every method, and the entries that are none of their own."""
-    return [*method_names(), *_OWN]
+    return [*method_names(), *_own_entries()]
 
 
 def get_entry(key: str) -> Entry:
-    if key in _OWN:
-        return _OWN[key]
+    if (own := _own_entries().get(key)) is not None:
+        return own
     method = get_method(key)  # an unknown name is answered with the nearest one
     return Entry(key, key, method.title)

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from bayescal.errors import BayescalError
-from bayescal.protocol.store import Record
+from bayescal.errors import BayescalError, DataError
+from bayescal.protocol.store import Record, Store
 
 
 def matching(records: Iterable[Record], conditions: Sequence[str]) -> Iterator[Record]:
@@ -57,6 +57,24 @@ def flat(record: Record) -> dict[str, Any]:
                 else:
                     row[f"{part}.{place}.{name}"] = value
     return row
+
+
+def read_records(place: Path) -> Iterator[Record]:
+    """Records of a folder of `bayescal bench`, of its database, or of a JSON export (one record a line)."""
+    database = place / "study.db" if place.is_dir() else place
+    if not database.exists():
+        raise DataError(f"{place}: expected a folder of `bayescal bench` or a JSON export of its records")
+    if database.suffix == ".db":
+        yield from Store(f"sqlite:///{database.absolute().as_posix()}").find()
+        return
+    with open(database, encoding="utf-8") as lines:
+        for number, text in enumerate(lines, start=1):
+            try:
+                record = json.loads(text)
+                record["key"], record["scores"], record["backbone"]["fingerprint"]
+            except (ValueError, TypeError, KeyError) as error:
+                raise DataError(f"{place}, line {number}: is not a record ({error!r})") from error
+            yield record
 
 
 def write_records(records: Iterable[Record], format: str, path: Path | None) -> int:

@@ -9,6 +9,7 @@ import datetime
 import hashlib
 import json
 import platform
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ class Planned:
     def run(self) -> Run:
         sets, rows = self.arena.sets(self.fold, self.seed), self.arena.feature_rows
         judged = {name: rows(images) for name, images in sets.judged.items()}
-        return Run(self.draw.config, self.seed, rows(sets.train), judged)
+        return Run(self.draw.config, self.seed, self.arena.training_rows(sets.train), judged)
 
 
 def portable(config: Config) -> Config:
@@ -104,9 +105,12 @@ def run_all(
                 continue
             with store.releasing():
                 part = [by_key[key] for key in mine]
-                results = _train(store, part, checkpoints, advance, trajectory)
+                kept = checkpoints / hashlib.sha256("".join(mine).encode()).hexdigest()[:16] if checkpoints else None
+                results = _train(store, part, kept, advance, trajectory)
                 records = _records(part, mine, results, extra)
                 store.add(records)
+                if kept is not None:
+                    shutil.rmtree(kept, ignore_errors=True)  # a checkpoint of what is recorded serves nobody
         finished = store.finished(missing)
         missing = [key for key in missing if key not in finished]
         if missing:

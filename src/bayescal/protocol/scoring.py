@@ -31,7 +31,10 @@ def predict_rows(
     A bounded number of rows at a time. `groups` (N,) is the place of each image, for methods that read it off a batch.
     With other `classes`: predictions among those names.
     """
-    held = max(1, draws) * min(max(1, len(features)), 4096) * len(classes or problem.class_words)
+    n_classes = len(classes or problem.class_words)
+    if not len(features):
+        return Predictive(features.new_zeros(len(results), 0, n_classes), features.new_zeros(len(results), 0))
+    held = max(1, draws) * min(len(features), 4096) * n_classes
     size = max(1, MEMORY // held)
     parts = []
     for at in range(0, len(results), size):

@@ -7,7 +7,7 @@
 | ood | validation images of neither distribution | best on those | the whole test set |
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,9 +74,12 @@ def per_fold(chosen: Sequence[Record], score: Callable[[Record], float | None]) 
     return out
 
 
-def overall(by_fold: dict[str, dict[int, float]]) -> dict[int, float]:
-    """Mean over folds for every seed that finished in all of them: seeds are the sample, folds are not."""
-    if not by_fold:
+def overall(by_fold: dict[str, dict[int, float]], folds: Collection[str] = ()) -> dict[int, float]:
+    """Mean over folds for every seed that finished in all of them: seeds are the sample, folds are not.
+
+    `folds` are those that there should be: where one has no score, the mean of the others would be another quantity.
+    """
+    if not by_fold or set(folds) - set(by_fold):
         return {}
     seeds = set.intersection(*(set(scores) for scores in by_fold.values()))
     return {seed: float(np.mean([scores[seed] for scores in by_fold.values()])) for seed in sorted(seeds)}

@@ -7,9 +7,10 @@ whose owner has died is taken over. Killed anywhere, the same command continues 
 
 import json
 import os
+import random
 import socket
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
@@ -51,15 +52,18 @@ def sqlite_url(folder: Path) -> str:
 class Store:
     """Records by key, and who is working on which."""
 
-    def __init__(self, url: str):
+    def __init__(self, url: str, create: bool = True):
+        """`create=False`: an SQLite file that is not there is refused, not made."""
         self.url = url
         try:
             parsed = sql.make_url(url)
             if parsed.get_backend_name() == "sqlite" and parsed.database:
+                if not create and not Path(parsed.database).exists():
+                    raise DataError(f"the database {shown(url)} does not exist; `bayescal bench` makes one")
                 Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
             wait = {"timeout": 60} if parsed.get_backend_name() == "sqlite" else {}
             self.engine = sql.create_engine(parsed, connect_args=wait, pool_pre_ping=True)
-            _create_tables(self.engine)
+            made_together(lambda: _tables.create_all(self.engine))
         except (sql.exc.SQLAlchemyError, ImportError, OSError) as error:
             raise DataError(
                 f"the database {shown(url)} cannot be opened ({_first_line(error)}). Expected a SQLAlchemy address "
@@ -166,11 +170,16 @@ def _recorded(part: Any) -> Any:
     return sql.select(_records.c.key).where(part)
 
 
-def _create_tables(engine: Any) -> None:
-    try:
-        _tables.create_all(engine)
-    except sql.exc.OperationalError:
-        _tables.create_all(engine)  # another process made them between the look and the making
+def made_together(make: Callable[[], Any], attempts: int = 6) -> Any:
+    """What makes tables, tried again where another process made one between the look and the making."""
+    for attempt in range(attempts):
+        try:
+            return make()
+        except sql.exc.DBAPIError as error:
+            there = isinstance(error, sql.exc.IntegrityError) or "already exists" in str(error)
+            if not there or attempt + 1 == attempts:
+                raise
+            time.sleep(random.uniform(0, 0.2))
 
 
 def process_identity() -> str:

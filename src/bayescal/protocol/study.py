@@ -6,12 +6,14 @@ kill, and when another parameter is added to the space.
 """
 
 import random
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bayescal.errors import BayescalError
-from bayescal.space import Config, Space, default_config, searched
+from bayescal.protocol.store import made_together
+from bayescal.space import Config, Draw, Space, default_config, searched
 
 if TYPE_CHECKING:
     import optuna
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from bayescal.backbones.defaults import TrainingDefaults
 
 SAMPLERS = ("random", "tpe")
+SETTLE_SECONDS = 5.0  # another process that has not written all parameters of its draw by then has died
 TPE_BATCH = 5  # draws asked for together: enough for a stack, few enough for TPE to learn from the ones before
 
 
@@ -55,9 +58,16 @@ class Study:
         distributions = {name: draw.distribution() for name, draw in self.searched.items()}
         for _ in range(count - len(self.optuna.get_trials(deepcopy=False))):
             self.optuna.ask(distributions)
-        # Two processes may have asked at once: the first `count` numbers are the study, whoever drew them.
-        trials = self.optuna.get_trials(deepcopy=False)[:count]
-        return [Drawn(trial.number, self._config(trial.params)) for trial in trials]
+        return self.look(count)
+
+    def look(self, count: int) -> list[Drawn]:
+        """Those of the first `count` draws that are certain without asking: random ones are, whoever drew them."""
+        if self.optuna is None:
+            return [Drawn(0, self._config({}))]
+        if self.sampler == "random":
+            return [Drawn(number, self._config(self._numbered(number))) for number in range(count)]
+        # Two processes may have asked at once: the first `count` numbers are the study.
+        return [Drawn(t.number, self._config(self._numbered(t.number) | t.params)) for t in self._settled(count)]
 
     def tell(self, number: int, value: float) -> None:
         """The score of a draw (mean validation accuracy), for the sampler and for Optuna's dashboard."""
@@ -68,6 +78,18 @@ class Study:
     def batch(self) -> int | None:
         """How many draws to ask for before telling; None: all at once."""
         return TPE_BATCH if self.sampler == "tpe" and self.searched else None
+
+    def _settled(self, count: int) -> "list[optuna.trial.FrozenTrial]":
+        """The first trials there are. Parameters are written one by one: a trial that is half there is waited for."""
+        end = time.monotonic() + SETTLE_SECONDS
+        while True:
+            trials = self.optuna.get_trials(deepcopy=False)[:count]
+            if time.monotonic() > end or all(self.searched.keys() <= trial.params.keys() for trial in trials):
+                return trials
+            time.sleep(0.05)
+
+    def _numbered(self, number: int) -> Config:
+        return {name: numbered_draw(draw, number, name) for name, draw in self.searched.items()}
 
     def _config(self, drawn: Mapping[str, Any]) -> Config:
         return default_config(self.space, self.defaults, **drawn) | self.fixed
@@ -81,12 +103,17 @@ def different(draws: Sequence[Drawn]) -> list[Drawn]:
     return list(first.values())
 
 
+def numbered_draw(draw: Draw, number: int, name: str) -> Any:
+    """Draw k of a parameter is a function of k and the parameter's name."""
+    return draw(random.Random(f"{number}/{name}"))
+
+
 def _open(url: str, name: str, space: Space, sampler: str) -> "optuna.Study":
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     wait = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
-    storage = optuna.storages.RDBStorage(url, engine_kwargs=wait)
+    storage = made_together(lambda: optuna.storages.RDBStorage(url, engine_kwargs=wait))
     chosen = optuna.samplers.TPESampler(seed=0, constant_liar=True) if sampler == "tpe" else _numbered_sampler(space)
     return optuna.create_study(
         storage=storage, study_name=name, sampler=chosen, direction="maximize", load_if_exists=True
@@ -97,8 +124,6 @@ def _numbered_sampler(space: Space) -> "optuna.samplers.BaseSampler":
     from optuna.samplers import BaseSampler
 
     class Numbered(BaseSampler):
-        """Draw k of a parameter is a function of k and the parameter's name."""
-
         def infer_relative_search_space(self, study, trial):
             return {}
 
@@ -106,6 +131,6 @@ def _numbered_sampler(space: Space) -> "optuna.samplers.BaseSampler":
             return {}
 
         def sample_independent(self, study, trial, param_name, param_distribution):
-            return space[param_name].draw(random.Random(f"{trial.number}/{param_name}"))
+            return numbered_draw(space[param_name].draw, trial.number, param_name)
 
     return Numbered()

@@ -281,15 +281,14 @@ def _diagonal(layout: dict[str, Any], i: int) -> None:
 
 
 def _calibration_errors(layout: dict[str, Any], i: int, series: Sequence[Mapping[str, Any]], looks: Looks) -> None:
-    """Each method's expected calibration error, in its colour, in the corner that a sensible curve leaves free."""
+    """Each method's expected calibration error, in its colour, in the corner that overconfident curves leave free."""
+    corner = {"x": 0.02, "y": 0.98, "xanchor": "left", "yanchor": "top"}
     known = [(one["name"], one["ece"]) for one in series if one.get("ece") is not None]
-    for k, (name, ece) in enumerate(reversed(known)):
-        words = f"{text(name)} {100 * ece:.1f} %"
-        colour = {"size": 11, "color": looks[name].colour}
-        note(layout, i, words, x=0.98, y=0.03, xanchor="right", yanchor="bottom", yshift=15 * k, font=colour)
     if known:
-        title = {"size": 11, "color": FAINT}
-        note(layout, i, "ECE", x=0.98, y=0.03, xanchor="right", yanchor="bottom", yshift=15 * len(known), font=title)
+        note(layout, i, "ECE", **corner, font={"size": 11, "color": FAINT})
+    for k, (name, ece) in enumerate(known, start=1):
+        words = f"{text(name)} {100 * ece:.1f} %"
+        note(layout, i, words, **corner, yshift=-15 * k, font={"size": 11, "color": looks[name].colour})
 
 
 def _scatter(data: Mapping[str, Any], looks: Looks) -> dict[str, Any]:

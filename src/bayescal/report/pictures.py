@@ -144,11 +144,11 @@ def _reliability(data: Mapping[str, Any], looks: Looks) -> "Picture":
         for series in panel["series"]:
             _bins(ax, series, looks[series["name"]], most)
         known = [one for one in panel["series"] if one.get("ece") is not None]
-        for k, one in enumerate(reversed(known)):
+        if known:
+            _corner(ax, "ECE", 0, FAINT)
+        for k, one in enumerate(known, start=1):
             words = _text(f"{one['name']} {100 * one['ece']:.1f} %")
             _corner(ax, words, k, looks[one["name"]].colour)
-        if known:
-            _corner(ax, "ECE", len(known), FAINT)
         ax.set(xlim=(0, 1.02), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy", aspect="equal")
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_major_formatter(PercentFormatter(1, decimals=0))
@@ -171,9 +171,9 @@ def _bins(ax: "Axes", series: Mapping[str, Any], style: Look, most: int) -> None
 
 
 def _corner(ax: "Axes", words: str, line: int, colour: str) -> None:
-    """A line of text in the lower right corner, counted from below."""
-    look_and_place = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "right", "fontsize": 8}
-    ax.annotate(words, (0.98, 0.03), (0, 11 * line), color=colour, **look_and_place)
+    """A line of text in the upper left corner, counted from above."""
+    look_and_place = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "top", "fontsize": 8}
+    ax.annotate(words, (0.02, 0.98), (0, -11 * line), color=colour, **look_and_place)
 
 
 def _scatter(data: Mapping[str, Any], looks: Looks) -> "Picture":

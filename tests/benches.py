@@ -1,0 +1,167 @@
+"""What the tests of the protocol, the experiments and `bayescal bench` share: a tiny data set of image files.
+
+Dogs are discs; houses and guitars are the same square, so that some answers are wrong and no metric is trivial.
+"""
+
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bayescal.backbones import Backbone, load_backbone
+from bayescal.data.datasets import open_dataset
+from bayescal.data.datasets.base import Dataset, describe
+from bayescal.data.manifest import Manifest
+from bayescal.experiments.bench import Bench, Options
+from bayescal.experiments.sources import Sources
+from bayescal.protocol.arena import Arena, open_arena
+from bayescal.protocol.bundle import save_bundle
+from bayescal.protocol.entries import get_entry
+from bayescal.protocol.runner import Planned, plan
+from bayescal.protocol.store import Record, Store, sqlite_url
+from bayescal.protocol.study import Drawn
+from bayescal.space import default_config
+from command_line import Result, make_shapes, run
+
+CLASSES, ENVIRONMENTS = ("dog", "guitar", "house"), ("cartoon", "photo", "sketch")
+IMAGES, SHOTS, VAL_SHOTS, SEEDS, EPOCHS = 7, 3, 2, (1, 2), 3
+VARYING = ("made", "seconds", "versions")  # entries of a record that differ between equal runs
+
+
+@lru_cache(maxsize=1)
+def short_mini() -> Backbone:
+    """The embedded backbone, with a short training as its default."""
+    mini = load_backbone("mini")
+    return replace(mini, defaults=replace(mini.defaults, epochs=EPOCHS))
+
+
+@lru_cache(maxsize=1)
+def _session(base: Path) -> tuple[Path, Arena, Path]:
+    folder = make_shapes(base / "pictures", IMAGES, CLASSES, ENVIRONMENTS)
+    arena = open_folder(folder)
+    save_bundle(arena, base / "pictures.bundle")
+    return folder, arena, base / "pictures.bundle"
+
+
+def open_folder(folder: Path, name: str = "pictures", seeds: Sequence[int] = SEEDS, **options: Any) -> Arena:
+    dataset, manifest = open_dataset(str(folder))
+    shots = {"shots": SHOTS, "val_shots": VAL_SHOTS, **options}
+    return open_arena(replace(dataset, name=name, title=name), manifest, short_mini(), seeds, **shots)
+
+
+@pytest.fixture(scope="session")
+def _made(tmp_path_factory, _own_cache):
+    base = tmp_path_factory.getbasetemp() / "benches"
+    base.mkdir(exist_ok=True)
+    return _session(base)
+
+
+@pytest.fixture(scope="session")
+def pictures(_made) -> Path:
+    """3 environments × 3 classes × 7 images; not to be changed."""
+    return _made[0]
+
+
+@pytest.fixture(scope="session")
+def arena(_made) -> Arena:
+    """`pictures` under the embedded backbone, which trains for three epochs."""
+    return _made[1]
+
+
+@pytest.fixture(scope="session")
+def bundle(_made) -> Path:
+    """`arena` as a file."""
+    return _made[2]
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    return Store(sqlite_url(tmp_path / "results"))
+
+
+def listed(rows: Sequence[Sequence[str]], folds: Any = None, **changes: Any) -> tuple[Dataset, Manifest, list[str]]:
+    """A data set without files, from (path, class, environment, split, content) of each image, and its hashes."""
+    paths, classes, environments, splits, contents = (list(column) for column in zip(*rows, strict=True))
+    manifest = Manifest.from_columns(paths, classes, environments, splits)
+    dataset = replace(describe(Path("listed"), manifest), **changes)
+    return replace(dataset, folds=folds) if folds else dataset, manifest, contents
+
+
+def grid(n: int, classes: Sequence[str] = CLASSES, environments: Sequence[str] = ENVIRONMENTS, split: str = "") -> list:
+    """n images of each class in each environment, for `listed`; each with a content of its own."""
+    cells = [(c, e, i) for e in environments for c in classes for i in range(n)]
+    return [(f"{split}/{e}/{c}/{i}.png", c, e, split, f"{split} {e} {c} {i}") for c, e, i in cells]
+
+
+def planned_runs(
+    arena: Arena, name: str, draws: int = 1, seeds: Sequence[int] = SEEDS, **options: Any
+) -> list[Planned]:
+    """Runs of an entry on every fold and seed; draw k has its own λ2, where the method has one."""
+    entry = get_entry(name)
+    space = entry.search_space(arena.dataset)
+    configs = [default_config(space, arena.facts.defaults, **options) | dict(entry.fixed) for _ in range(draws)]
+    for k, config in enumerate(configs):
+        if "lambda_irm" in config:
+            config["lambda_irm"] = 0.1 * (k + 1)
+    return plan(arena, entry, [Drawn(k, config) for k, config in enumerate(configs)], seeds)
+
+
+def open_bench(arenas: dict[str, Arena], folder: Path, **options: Any) -> Bench:
+    """A bench on arenas that are open already."""
+    chosen = {"datasets": tuple(arenas), "trials": 2, "seeds": SEEDS, "quick": True, **options}
+    sources = Sources({name: folder for name in arenas}, "mini", chosen["seeds"], _open=dict(arenas))
+    return Bench(Options(**chosen), sources, Store(sqlite_url(folder)), folder)
+
+
+def same(records: Sequence[Record]) -> list[Record]:
+    """Records as they must be equal between machines and days, by key; numbers to five digits."""
+    kept = [{k: v for k, v in record.items() if k not in VARYING} for record in records]
+    return [rounded(record) for record in sorted(kept, key=lambda record: record["key"])]
+
+
+def rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: rounded(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [rounded(v) for v in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def record(fold: str = "photo", seed: int = 1, trial: int = 0, **changes: Any) -> Record:
+    """A record by hand: `curves`, `chosen` and `scores` are for tests to fill in."""
+    content = {"fold": fold, "seed": seed, "trial": trial, "stopped": None, "curves": {}, "chosen": {}, "scores": {}}
+    return json.loads(json.dumps(content | changes))
+
+
+@contextlib.contextmanager
+def short_trainings() -> Iterator[None]:
+    """The command line with a backbone that trains for three epochs, few posterior draws and small loss landscapes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bayescal.backbones.load_backbone", lambda name, device="cpu": short_mini())
+        patch.setattr("bayescal.protocol.runner.DRAWS", 4)
+        patch.setattr("bayescal.experiments.instances.QUICK_EPOCHS", 4)
+        patch.setattr("bayescal.experiments.instances.QUICK_GRID", 5)
+        yield
+
+
+def bench_command(experiment: str, pictures: Path, output: Path, *more: Any) -> list[Any]:
+    options = ["--data", f"pictures={pictures}", "-o", output, "--shots", SHOTS, "--val-shots", VAL_SHOTS, "--quiet"]
+    return ["bench", experiment, *options, "--trials", 2, "--seeds", "1,2", *more]
+
+
+@lru_cache(maxsize=1)
+def _bench_all(pictures: Path, output: Path) -> Result:
+    with short_trainings():
+        return run(*bench_command("all", pictures, output, "--quick"))
+
+
+@pytest.fixture(scope="session")
+def bench_all(_made) -> tuple[Path, Result]:
+    """`bayescal bench all --quick` on `pictures`: the folder of results, not to be changed, and how it ended."""
+    output = _made[0].parent / "results"
+    return output, _bench_all(_made[0], output)

@@ -1,0 +1,157 @@
+"""An arena as one file: nothing that decides a result is lost on the way, and a damaged file is noticed."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from bayescal.backbones.text_tower import TextTower
+from bayescal.errors import DataError
+from bayescal.experiments.sources import Sources, find_places
+from bayescal.protocol.bundle import bundled_name, load_bundle, save_bundle
+from bayescal.protocol.runner import run_all
+from bayescal.protocol.store import Store, sqlite_url
+from benches import SEEDS, open_folder, planned_runs, same
+
+pytestmark = pytest.mark.xdist_group("bench")
+METHODS = ("clip", "coop", "bayes-cal", "bayes-cal-lv", "cocoop", "dplclip", "clip-adapter", "tip-adapter-f", "erm")
+
+
+@pytest.fixture(scope="module")
+def unpacked(bundle):
+    return load_bundle(bundle)
+
+
+def test_what_was_packed_is_what_is_unpacked(arena, unpacked):
+    assert unpacked.problem.features.equal(arena.problem.features)
+    assert unpacked.problem.labels.equal(arena.problem.labels)
+    assert unpacked.problem.environments.equal(arena.problem.environments)
+    assert unpacked.problem.logit_scale == arena.problem.logit_scale
+    assert unpacked.hashes == arena.hashes
+    assert (unpacked.shots, unpacked.val_shots, unpacked.facts) == (arena.shots, arena.val_shots, arena.facts)
+    assert (unpacked.dataset.name, unpacked.dataset.title) == ("pictures", "pictures")
+    assert [fold.name for fold in unpacked.folds] == [fold.name for fold in arena.folds]
+    for ours, theirs in zip(arena.folds, unpacked.folds, strict=True):
+        for seed in SEEDS:
+            assert unpacked.sets(theirs, seed).digest == arena.sets(ours, seed).digest
+            assert unpacked.sets(theirs, seed).train.tolist() == arena.sets(ours, seed).train.tolist()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_runs_have_the_same_keys_and_the_same_results(arena, unpacked, method, tmp_path):
+    found = []
+    for name, place in (("images", arena), ("bundle", unpacked)):
+        planned = planned_runs(place, method, seeds=(1,))[:2]
+        found.append(run_all(Store(sqlite_url(tmp_path / name)), planned))
+    assert [record["key"] for record in found[0]] == [record["key"] for record in found[1]]
+    for ours, theirs in zip(*found, strict=True):
+        for entry in ("curves", "scores", "chosen", "probes", "split", "backbone", "parameters"):
+            assert ours[entry] == theirs[entry]
+
+
+def test_views_and_the_entries_of_other_prompts_travel(pictures, tmp_path):
+    arena = open_folder(pictures, seeds=(1,), views=2)
+    save_bundle(arena, tmp_path / "views.bundle")
+    unpacked = load_bundle(tmp_path / "views.bundle")
+    assert unpacked.problem.views.equal(arena.problem.views)
+    assert unpacked.problem.view_rows.equal(arena.problem.view_rows)
+    records = []
+    for name, place in (("images", arena), ("bundle", unpacked)):
+        planned = planned_runs(place, "bayes-cal-16", seeds=(1,))[:1]
+        records += run_all(Store(sqlite_url(tmp_path / name)), planned)
+    assert same(records[:1]) == same(records[1:])
+
+
+def test_a_text_that_was_not_packed_is_refused_with_what_to_do(arena, unpacked, bundle, tmp_path):
+    with pytest.raises(DataError, match=r"'a sketch of a zebra' was not packed.*--text 'a sketch of a zebra'"):
+        unpacked.problem.tokenize("a sketch of a zebra")
+    save_bundle(arena, tmp_path / "more.bundle", ["a sketch of a zebra", "this is a {}.|that is a {}."])
+    more = load_bundle(tmp_path / "more.bundle").problem
+    for text in ("a sketch of a zebra", "this is a guitar.", "that is a sketch."):
+        assert more.tokenize(text) == arena.problem.tokenize(text)
+        ids = torch.tensor(more.tokenize(text))
+        assert more.text.embed(ids).equal(arena.problem.text.embed(ids))
+
+
+def damage(content: bytearray, how: str) -> bytes:
+    header = 8 + int.from_bytes(content[:8], "little")
+    if how == "cut":
+        return bytes(content[: len(content) // 2])
+    if how == "empty":
+        return b""
+    at = {"feature": len(content) - 100, "header": 40, "words": content.index(b"guitar")}[how]
+    assert (at > header) == (how == "feature")
+    content[at] ^= 1
+    return bytes(content)
+
+
+@pytest.mark.parametrize("how", ["cut", "empty", "feature", "header", "words"])
+def test_a_damaged_file_is_refused_and_named(bundle, tmp_path, how):
+    spoiled = tmp_path / "spoiled.bundle"
+    spoiled.write_bytes(damage(bytearray(bundle.read_bytes()), how))
+    with pytest.raises(DataError, match=r"spoiled\.bundle"):
+        load_bundle(spoiled)
+
+
+def test_other_files_are_refused(tmp_path):
+    with pytest.raises(DataError, match="cannot be read as a packed data set"):
+        load_bundle(tmp_path / "missing.bundle")
+    save_file({"x": torch.zeros(2)}, tmp_path / "weights.bundle")
+    for read in (load_bundle, bundled_name):
+        with pytest.raises(DataError, match="is not a data set that `bayescal data pack`"):
+            read(tmp_path / "weights.bundle")
+
+
+def test_a_file_without_a_digest_is_read_as_it_is(arena, bundle, tmp_path):
+    """Files packed before digests were written stay usable."""
+    with safe_open(bundle, framework="pt") as file:
+        metadata = file.metadata()
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    del metadata["digest"]
+    save_file(tensors, tmp_path / "old.bundle", metadata=metadata)
+    assert load_bundle(tmp_path / "old.bundle").hashes == arena.hashes
+
+
+def test_nothing_is_left_behind_when_writing_fails(arena, tmp_path, monkeypatch):
+    monkeypatch.setattr("safetensors.torch.save_file", lambda *a, **k: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        save_bundle(arena, tmp_path / "new.bundle")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_file_says_nothing_about_this_machine(bundle, tmp_path):
+    with safe_open(bundle, framework="pt") as file:
+        about = json.loads(file.metadata()["about"])
+    assert about["backbone"][0] == "mini"
+    assert str(bundle.parent) not in json.dumps(about)
+
+
+def test_a_tower_that_would_not_arrive_whole_is_not_sent(arena, tmp_path):
+    text = arena.problem.text
+    shape = {name: getattr(text, name) for name in ("width", "heads", "layers", "dim", "context_length")}
+    tower = TextTower(vocab_size=len(text.token_embedding.weight), **shape)
+    tower.blocks[0].scale1 = torch.ones(text.width)
+    with pytest.raises(DataError, match="text tower has parts"):
+        save_bundle(replace(arena, problem=replace(arena.problem, text=tower)), tmp_path / "x.bundle")
+
+
+# --- as a source of data ---------------------------------------------------------------------------------------------
+
+
+def test_a_bundle_is_found_by_the_name_inside(bundle, tmp_path):
+    assert find_places([str(bundle)]) == {"pictures": bundle}
+    assert Sources({"pictures": bundle}, "mini", SEEDS).arena("pictures").dataset.name == "pictures"
+    with pytest.raises(DataError, match="holds the data set pictures; say --data pictures="):
+        Sources({"pacs": bundle}, "mini", SEEDS).arena("pacs")
+    with pytest.raises(DataError, match="packed with the backbone mini"):
+        Sources({"pictures": bundle}, "RN50:openai", SEEDS).arena("pictures")
+
+
+def test_shots_of_a_bundle_may_be_changed_as_far_as_it_has_the_images(pictures, bundle, arena):
+    fewer = Sources({"pictures": bundle}, "mini", SEEDS, shots=2, val_shots=1).arena("pictures")
+    here = open_folder(pictures, shots=2, val_shots=1)
+    fold = here.folds[0]
+    assert fewer.sets(fewer.folds[0], 1).digest == here.sets(fold, 1).digest != arena.sets(fold, 1).digest
