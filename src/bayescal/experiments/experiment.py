@@ -180,11 +180,11 @@ def compare(
             f"{bench.dataset(data).title} {in_words(difference(found(bench, data, ours), found(bench, data, other)))}"
             for data in datasets
         ]
-        lines.append(f"Against {get_entry(other).title}: {'; '.join(gains)}.")
+        lines.append(f"{get_entry(other).title}: {'; '.join(gains)}.")
     if not lines:
         return ""
     n = len(bench.options.seeds)
     how = (
         f"over {n} seeds, paired; “clear”: beyond Student's t at 95 %" if n > 1 else "one seed: no telling from chance"
     )
-    return "\n\n".join([f"{get_entry(ours).title}, difference in points ({how}).", *lines])
+    return "\n\n".join([f"{get_entry(ours).title} minus each of these, in points ({how}):", *lines])
