@@ -119,24 +119,35 @@ def _git(*arguments: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def write_record(results: Sequence[Result], path: Path = RECORDS, **about: Any) -> None:
-    """Append the results with what is needed to repeat and to judge them."""
+def make_record(results: Sequence[Result], command: str, **about: Any) -> dict[str, Any]:
+    """The results with what is needed to repeat and to judge them."""
     import torch
 
-    record = {
+    return {
         "commit": commit(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "command": " ".join(["python -m benchmarks", *sys.argv[1:]]),
+        "command": command,
         **about,
         "results": [result.to_json() for result in results],
     }
+
+
+def write_record(results: Sequence[Result], path: Path = RECORDS, **about: Any) -> None:
+    """Append the results to the records."""
+    record = make_record(results, " ".join(["python -m benchmarks", *sys.argv[1:]]), **about)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def write_json(results: Sequence[Result], path: Path, command: str, **about: Any) -> None:
+    """One run as a file of its own."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(make_record(results, command, **about), ensure_ascii=False, indent=1) + "\n")
 
 
 def read_records(path: Path = RECORDS) -> list[dict[str, Any]]:

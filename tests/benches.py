@@ -5,13 +5,15 @@ Dogs are discs; houses and guitars are the same square, so that some answers are
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from bayescal.backbones import Backbone, load_backbone
 from bayescal.data.datasets import open_dataset
@@ -40,12 +42,22 @@ def short_mini() -> Backbone:
     return replace(mini, defaults=replace(mini.defaults, epochs=EPOCHS))
 
 
+def once(folder: Path, make: Callable[[], None]) -> None:
+    """Make what is in a folder once for all workers of a test run: the first one makes it, the others wait."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / ".lock"):
+        if not (folder / ".done").exists():
+            make()
+            (folder / ".done").touch()
+
+
 @lru_cache(maxsize=1)
 def _session(base: Path) -> tuple[Path, Arena, Path]:
-    folder = make_shapes(base / "pictures", IMAGES, CLASSES, ENVIRONMENTS)
+    folder, bundle = base / "pictures", base / "packed" / "pictures.bundle"
+    once(base / "images", lambda: make_shapes(folder, IMAGES, CLASSES, ENVIRONMENTS))
     arena = open_folder(folder)
-    save_bundle(arena, base / "pictures.bundle")
-    return folder, arena, base / "pictures.bundle"
+    once(bundle.parent, lambda: save_bundle(arena, bundle))
+    return folder, arena, bundle
 
 
 def open_folder(folder: Path, name: str = "pictures", seeds: Sequence[int] = SEEDS, **options: Any) -> Arena:
@@ -56,9 +68,8 @@ def open_folder(folder: Path, name: str = "pictures", seeds: Sequence[int] = SEE
 
 @pytest.fixture(scope="session")
 def _made(tmp_path_factory, _own_cache):
-    base = tmp_path_factory.getbasetemp() / "benches"
-    base.mkdir(exist_ok=True)
-    return _session(base)
+    base = tmp_path_factory.getbasetemp()
+    return _session((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "benches")
 
 
 @pytest.fixture(scope="session")
@@ -138,6 +149,15 @@ def record(fold: str = "photo", seed: int = 1, trial: int = 0, **changes: Any) -
     return json.loads(json.dumps(content | changes))
 
 
+@pytest.fixture(scope="module")
+def few_draws() -> Iterator[int]:
+    """Predictions from four posterior draws: a fifth of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bayescal.protocol.runner.DRAWS", 4)
+        patch.setattr("bayescal.experiments.base_to_new.DRAWS", 4)
+        yield 4
+
+
 @contextlib.contextmanager
 def short_trainings() -> Iterator[None]:
     """The command line with a backbone that trains for three epochs, few posterior draws and small loss landscapes."""
@@ -154,14 +174,18 @@ def bench_command(experiment: str, pictures: Path, output: Path, *more: Any) -> 
     return ["bench", experiment, *options, "--trials", 2, "--seeds", "1,2", *more]
 
 
-@lru_cache(maxsize=1)
-def _bench_all(pictures: Path, output: Path) -> Result:
-    with short_trainings():
-        return run(*bench_command("all", pictures, output, "--quick"))
+def _bench_all(pictures: Path, output: Path, ended: Path) -> None:
+    command = [str(word) for word in bench_command("all", pictures, output, "--quick")]
+    with short_trainings(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["bayescal", *command])  # which the results quote
+        result = run(*command)
+    ended.write_text(json.dumps(asdict(result)), encoding="utf-8")
 
 
 @pytest.fixture(scope="session")
 def bench_all(_made) -> tuple[Path, Result]:
     """`bayescal bench all --quick` on `pictures`: the folder of results, not to be changed, and how it ended."""
-    output = _made[0].parent / "results"
-    return output, _bench_all(_made[0], output)
+    base = _made[0].parent / "all"
+    output, ended = base / "results", base / "ended.json"
+    once(base, lambda: _bench_all(_made[0], output, ended))
+    return output, Result(**json.loads(ended.read_text(encoding="utf-8")))

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmarks import compare, imports, measure, names, pacs, stack, step
+from benchmarks import bank, compare, extraction, imports, measure, names, pacs, stack, step
 from benchmarks.measure import Result
 from open_clip.model import CLIP
 from torch import Tensor, nn
 
 from bayescal.methods.base import Runs
 from bayescal.training import train
+from test_features_bank import make_images, small_backbone
 
 WORDS = {"X": 1, ".": 2, "dog": 3, "cat": 4, "guitar": 5, "art": 6, "painting": 7, "photo": 8}
 CLASSES, ENVIRONMENTS = ("dog", "cat", "guitar"), ("art painting", "photo")
@@ -128,6 +129,29 @@ def test_peak_memory_is_of_the_process_alone():
     code = "from benchmarks.pacs import peak_memory; print(peak_memory())"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=measure.ROOT)
     assert 0.005 < float(done.stdout) < 0.1 < pacs.peak_memory()  # GB; this process holds torch and a model
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is measured as Linux tells it")
+def test_generated_bank_is_resumed_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    images, dim = 3000, 8
+    assert bank.write_part(tmp_path, images, dim, 1, 2)["written"] == 1472  # 23 of 47 blocks
+    assert bank.write_part(tmp_path, images, dim, 0, 1)["written"] == images - 1472
+    assert bank.write_part(tmp_path, images, dim, 0, 1)["written"] == 0
+    assert bank.read_part(tmp_path, images, dim)["rows"] == images
+    monkeypatch.setattr(bank, "CLASSES", 10)
+    assert bank.draws_part(tmp_path, images, dim)["training images"] == 160
+    with pytest.raises(AssertionError, match="64 rows are not in the bank"):
+        bank.read_part(tmp_path, images + 64, dim)
+
+
+def test_extraction_is_taken_apart(tmp_path: Path):
+    for i, path in enumerate(make_images(tmp_path / "dog", 24)):
+        path.rename(path.with_name(f"{i}.png"))
+    fed, model, free = extraction.run(tmp_path, small_backbone(seconds_per_call=0.05), 24, workers=2)
+    assert fed.notes["images per second"] == pytest.approx(1 / fed.ours)
+    assert model.ours > 0
+    assert 20 < 100 * free.notes["share inside the model"] == pytest.approx(100 - free.ours)
+    assert free.notes["workers"] == 2
 
 
 @pytest.mark.parametrize(

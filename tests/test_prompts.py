@@ -1,5 +1,6 @@
 """Prompt trees against the plain text tower of open_clip: every prompt on its own, 77 tokens, causal mask."""
 
+import copy
 import itertools
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 
 from bayescal.backbones.text_tower import TextTower
 from bayescal.errors import BackboneError
-from bayescal.prompts import Layout, PromptTree, encode_token_lists
+from bayescal.prompts import Layout, PromptForest, PromptTree, encode_token_lists
 
 NAMES = ["dog", "alarm clock", "giraffe", "less than five"]
 
@@ -97,8 +98,10 @@ def test_tree_equals_plain_tower(towers, mini, size, layout):
     assert float((ours - expected).abs().max()) < 1e-5 * max(1.0, float(expected.abs().max()))
 
 
+@pytest.mark.parametrize("dense", [0, 160])
 @pytest.mark.parametrize("layout", [Layout(4, "end", False), Layout(4, "middle", False), Layout(4, "middle", True)])
-def test_gradients_equal_the_plain_tower(towers, mini, layout):
+def test_gradients_equal_the_plain_tower(towers, mini, monkeypatch, layout, dense):
+    monkeypatch.setattr("bayescal.prompts.DENSE", dense)
     model = towers["mini"].double()
     tower = TextTower.from_open_clip(model)
     names, suffix = [mini.tokenize(n) for n in NAMES], mini.tokenize(".")
@@ -129,6 +132,31 @@ def test_rows_with_names_of_their_own(mini):
         for r in range(3):
             alone = PromptTree(mini.text, [tokens[r]], layout, mini.tokenize("."))(context[r : r + 1])
             assert torch.allclose(stacked[r], alone[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("layout", [Layout(4), Layout(5, "middle"), Layout(4, "middle", True)], ids=str)
+def test_one_sequence_equals_tree_by_tree(mini, monkeypatch, layout):
+    """Class and environment names, the latter other ones in each row, under a mask or as trees: the same in float64."""
+    classes = [[mini.tokenize(name) for name in NAMES]]
+    places = [[mini.tokenize(name) for name in row] for row in (["photo", "art painting"], ["real world photo", "x"])]
+    tower = copy.deepcopy(mini.text).double()
+    g, found = torch.Generator().manual_seed(0), []
+    shapes = [layout.context_shape(len(names[0]), tower.width) for names in (classes, places)]
+    contexts = [0.05 * torch.randn(2, 3, *shape, generator=g, dtype=torch.float64).requires_grad_() for shape in shapes]
+    for dense in (0, 25, 1000):  # no sequence; of a small tree alone; of both
+        monkeypatch.setattr("bayescal.prompts.DENSE", dense)
+        trees = [PromptTree(tower, names, layout, mini.tokenize(".")) for names in (classes, places)]
+        forest = PromptForest(trees)
+        assert dense == 25 or (forest.packed is not None) == (dense == 1000)
+        features = forest(contexts)
+        found.append((*features, *torch.autograd.grad(sum(part.square().sum() for part in features), contexts)))
+    for other in found[1:]:
+        for ours, plain in zip(other, found[0], strict=True):
+            torch.testing.assert_close(ours, plain, rtol=1e-8, atol=1e-9)
+    for tree in trees:
+        tree.budget = 1  # too little memory for one sequence: blocks of names
+    for ours, plain in zip(forest(contexts), found[0], strict=False):
+        torch.testing.assert_close(ours, plain, rtol=1e-8, atol=1e-9)
 
 
 def test_fixed_prompts_equal_open_clip(towers, mini):

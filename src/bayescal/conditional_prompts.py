@@ -18,8 +18,6 @@ from bayescal.prompts import PromptTree
 
 # What one call may keep for its backward pass. More would not be faster: the products are large enough long before.
 ACTIVATION_BYTES = 2**30
-# Numbers that autograd keeps per token and layer, in units of the tower's width (measured: 23 to 25).
-KEPT_PER_TOKEN = 25
 
 
 class ConditionalPrompts(nn.Module):
@@ -37,9 +35,8 @@ class ConditionalPrompts(nn.Module):
     @property
     def at_once(self) -> int:
         """Contexts per call that keep the backward pass within ACTIVATION_BYTES."""
-        tower = self.tree.tower
-        tokens = self.tree.n_tokens - 1
-        return max(1, ACTIVATION_BYTES // (4 * tokens * tower.layers * tower.width * KEPT_PER_TOKEN))
+        k, t = self.tree.words.shape[1:3]  # padding included: here it is computed
+        return max(1, ACTIVATION_BYTES // self.tree.tower.kept_bytes(self.tree.layout.n_before + k * t))
 
     def forward(self, contexts: Tensor) -> Tensor:
         tree, tower = self.tree, self.tree.tower

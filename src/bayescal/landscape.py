@@ -152,7 +152,7 @@ def training_losses(problem: Problem, result: RunResult, run: Run, params: Param
     method = result.bind(problem, rows=len(next(iter(params.values()))))
     prepared = method.prepare(params, 0)
     total = torch.zeros(len(method.runs), dtype=torch.float64, device=run.train.device)
-    for part in run.train.split(method.predict_chunk or len(run.train)):
+    for part in run.train.split(method.images_at_once(len(run.train))):
         logits = method.logits(prepared, problem.features[part], problem.environments[part])[:, 0]  # (G, n, C)
         total += objectives.sample_cross_entropy(logits, problem.labels[part]).double().sum(-1)
     return total / len(run.train)

@@ -12,7 +12,10 @@ from torch.nn import functional as F
 
 def cosine_logits(image: Tensor, text: Tensor, scale: float | Tensor) -> Tensor:
     """s · cos(f_I, f_T): image (…, B, D), text (…, C, D) → (…, B, C)."""
-    return scale * F.normalize(image, dim=-1) @ F.normalize(text, dim=-1).transpose(-1, -2)
+    image, text = F.normalize(image, dim=-1), scale * F.normalize(text, dim=-1)
+    if image.dim() == 2 < text.dim():  # the same images for every run and draw: one large product, not many narrow ones
+        return (image @ text.flatten(0, -2).T).unflatten(1, text.shape[:-1]).movedim(0, -2)
+    return image @ text.transpose(-1, -2)
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:

@@ -1,9 +1,11 @@
 """Prompt trees: learned context vectors + names → text features, with all shared computation done once."""
 
+import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -11,11 +13,13 @@ from torch.nn import functional as F
 
 from bayescal.backbones.text_tower import Packing, TextTower
 from bayescal.errors import BackboneError, BayescalWarning, DataError
+from bayescal.memory import activation_budget
 
 if TYPE_CHECKING:
     from bayescal.backbones import Backbone
 
 POSITIONS = ("end", "middle")
+DENSE = 160  # tokens up to which trees are read as one sequence, where most of the mask is empty
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,10 @@ class PromptTree(nn.Module):
 
     `names` holds the token ids of the K names: once for all rows, or one list per row when rows have different
     names (for example other training environments); `suffix` are the ids that close a prompt, usually ".".
+
+    Few tokens are read as one sequence under a mask. Of many, tails see their prefix and themselves without a mask over
+    all tokens; and where the activations of all names would take more than `budget` bytes, they are read in blocks. The
+    backward pass then reads a block again instead of keeping it: the same gradient, a third more work.
     """
 
     def __init__(
@@ -62,6 +70,7 @@ class PromptTree(nn.Module):
     ):
         super().__init__()
         self.tower, self.layout = tower, layout
+        self.budget = activation_budget(tower.positions.device)
         self.n_names = len(names[0])
         if any(len(row) != self.n_names for row in names):
             raise BackboneError("every row of a stack needs the same number of names")
@@ -101,37 +110,142 @@ class PromptTree(nn.Module):
             "place", place.to(words) if in_tail else None, persistent=False
         )
         self.register_buffer("ends", ends.to(device), persistent=False)
-        # Rows with names of their own have padding in other places: they keep it.
-        real = torch.arange(length) <= ends[0, :, None] if g == 1 else None  # (K, T)
-        self.packing = Packing(None if real is None else real.flatten().to(device))
+        self.packing = self._packing(slice(None))
         start = tower.embed(torch.tensor([tower.start_token], device=device))
         self.register_buffer("start", start, persistent=False)  # (1, W)
+        self.packed = Packed([self]) if self.n_tokens <= DENSE else None
+
+    def _packing(self, part: slice) -> Packing:
+        """Where the padding of some of the names stands. Rows with names of their own have it in other places."""
+        if len(self.ends) > 1:
+            return Packing()
+        length = self.words.shape[2]
+        return Packing((torch.arange(length, device=self.ends.device) <= self.ends[0, part, None]).flatten())
+
+    @property
+    def n_prefix(self) -> int:
+        """Tokens that all names share."""
+        return 1 if self.layout.class_specific else 1 + self.layout.n_before
 
     @property
     def n_tokens(self) -> int:
         """Tokens that the tower computes per run and draw."""
-        shared = 0 if self.layout.class_specific else self.layout.n_before
         in_tails = self.n_names * self.words.shape[2] if self.packing.places is None else len(self.packing.places)
-        return 1 + shared + in_tails
+        return self.n_prefix + in_tails
+
+    def n_blocks(self, copies: int) -> int:
+        """Into how many blocks the names are divided for this many runs × draws."""
+        per_token = copies * self.tower.kept_bytes(1)
+        if not torch.is_grad_enabled():
+            per_token //= self.tower.layers  # one layer at a time is all that is ever held
+        room = self.budget // per_token - self.n_prefix  # tokens of tails; every block computes the prefix
+        return min(self.n_names, math.ceil((self.n_tokens - self.n_prefix) / max(room, 1)))
 
     def forward(self, context: Tensor) -> Tensor:
         """Text features (R, S, K, D), not normalised."""
+        blocks = self.n_blocks(context.shape[0] * context.shape[1])
+        if blocks == 1:
+            if self.packed is not None:
+                return self.packed.read([self], [context])[0]
+            return self._read(context, slice(None), self.packing)
+        size = math.ceil(self.n_names / blocks)
+        parts = [slice(at, at + size) for at in range(0, self.n_names, size)]
+        reads = [partial(self._read, part=part, packing=self._packing(part)) for part in parts]
+        return torch.cat([_Again.apply(read, context) for read in reads], dim=2)
+
+    def _read(self, context: Tensor, part: slice, packing: Packing) -> Tensor:
+        """Text features of some of the names."""
         r, s = context.shape[:2]
-        _, k, t, w = self.words.shape
+        ends = self.ends[:, part] if len(self.ends) == 1 else self.ends[:, part].repeat_interleave(s, dim=0)
+        return self.tower(*self.embed(context, part), ends, packing).unflatten(0, (r, s))
+
+    def embed(self, context: Tensor, part: slice = slice(None)) -> tuple[Tensor, Tensor]:
+        """Prefix (R·S, P, W) and tails (R·S, K, T, W) of some of the names, without positions."""
+        r, s = context.shape[:2]
+        words = self.words[:, part]
+        _, k, t, w = words.shape
         start = self.start.expand(r * s, 1, w)
         if self.layout.class_specific:
             prefix = start
         else:
             shared = context[:, :, : self.layout.n_before].reshape(r * s, -1, w)
             prefix = torch.cat([start, shared], dim=1)
-        tails = self.words[:, None]  # (G, 1, K, T, W)
+        tails = words[:, None]  # (G, 1, K, T, W)
         if self.place is not None:
             # A product with zeros and ones places the vectors exactly, and its backward is deterministic everywhere.
-            own = context if self.layout.class_specific else context[:, :, None]  # (R, S, K or 1, M, W)
-            tails = tails + self.place[:, None] @ own
-        tails = tails.expand(r, s, k, t, w).reshape(r * s, k, t, w)
-        ends = self.ends if self.ends.shape[0] == 1 else self.ends.repeat_interleave(s, dim=0)
-        return self.tower(prefix, tails, ends, self.packing).view(r, s, k, -1)
+            own = context[:, :, part] if self.layout.class_specific else context[:, :, None]  # (R, S, K or 1, M, W)
+            tails = tails + self.place[:, None, part] @ own
+        return prefix, tails.expand(r, s, k, t, w).reshape(r * s, k, t, w)
+
+
+class PromptForest(nn.Module):
+    """Trees of one tower: what each gives alone, read as one sequence while that is short."""
+
+    def __init__(self, trees: Sequence[PromptTree]):
+        super().__init__()
+        self.trees = nn.ModuleList(trees)
+        self.packed = Packed(trees) if sum(tree.n_tokens for tree in trees) <= DENSE else None
+
+    def forward(self, contexts: Sequence[Tensor]) -> list[Tensor]:
+        """Text features (R, S, K, D) of each tree."""
+        copies = contexts[0].shape[0] * contexts[0].shape[1]
+        if self.packed is None or any(tree.n_blocks(copies) > 1 for tree in self.trees):
+            return [tree(context) for tree, context in zip(self.trees, contexts, strict=True)]
+        return self.packed.read(self.trees, contexts)
+
+
+class Packed(nn.Module):
+    """Small trees as one sequence of tokens, cut at the ends of the names, and a mask that shows each its ancestors."""
+
+    def __init__(self, trees: Sequence[PromptTree]):
+        super().__init__()
+        tokens, ends = [], []  # a token: tree, name (prefix: −1), place in the prompt, whether anyone reads it
+        for i, tree in enumerate(trees):
+            p, last = tree.n_prefix, tree.ends.amax(0).tolist()
+            starts = len(tokens) + p + tree.words.shape[2] * torch.arange(tree.n_names)
+            ends.append(starts + tree.ends.cpu())  # (G, K)
+            tokens += [(i, -1, at, True) for at in range(p)]
+            tokens += [(i, k, p + t, t <= end) for k, end in enumerate(last) for t in range(tree.words.shape[2])]
+        table = torch.tensor(tokens)
+        keep = table[:, 3].nonzero()[:, 0]
+        tree, name, at, _ = table[keep].T
+        sees = (tree[:, None] == tree) & (at[:, None] >= at) & ((name == -1) | (name[:, None] == name))
+        mask = torch.zeros(sees.shape, dtype=trees[0].words.dtype).masked_fill(~sees, float("-inf"))
+        rows = max(map(len, ends))
+        places = table[:, 3].cumsum(0)[torch.cat([each.expand(rows, -1) for each in ends], dim=1)] - 1
+        device = trees[0].words.device
+        self.register_buffer("keep", keep.to(device) if len(keep) < len(table) else None, persistent=False)
+        self.register_buffer("mask", mask.to(device), persistent=False)  # (L, L)
+        self.register_buffer("ends", places.to(device), persistent=False)  # (G, K of all trees)
+
+    def read(self, trees: Sequence[PromptTree], contexts: Sequence[Tensor]) -> list[Tensor]:
+        """Text features (R, S, K, D) of each tree."""
+        (r, s), tower = contexts[0].shape[:2], trees[0].tower
+        parts = []
+        for tree, context in zip(trees, contexts, strict=True):
+            prefix, tails = tower.with_positions(*tree.embed(context))
+            parts += [prefix, tails.flatten(1, 2)]
+        x = torch.cat(parts, dim=1)
+        x = x if self.keep is None else x.index_select(1, self.keep)
+        ends = self.ends if len(self.ends) == 1 else self.ends.repeat_interleave(s, dim=0)
+        features = tower.read(x, self.mask, ends).unflatten(0, (r, s))
+        return list(features.split([tree.n_names for tree in trees], dim=2))
+
+
+class _Again(torch.autograd.Function):
+    """A function of one tensor whose backward pass computes it again (torch's checkpoint, without its imports)."""
+
+    @staticmethod
+    def forward(ctx: Any, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        ctx.function = function
+        ctx.save_for_backward(x)
+        return function(x)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[None, Tensor]:
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            return None, torch.autograd.grad(ctx.function(x), x, slope)[0]
 
 
 def encode_token_lists(tower: TextTower, prompts: Sequence[Sequence[int]], chunk: int = 256) -> Tensor:

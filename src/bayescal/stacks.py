@@ -14,11 +14,12 @@ from torch import Tensor
 
 from bayescal.console import messages
 from bayescal.errors import MethodError
+from bayescal.memory import activation_budget
 from bayescal.methods import get_method
 from bayescal.methods.base import Method, Predictive, Runs, Task, predict
 from bayescal.optim import Params
 from bayescal.space import Config, settings_of
-from bayescal.training import StackData, train
+from bayescal.training import StackData, train, training_samples
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ def train_runs(
     trajectory: bool = False,
     probe_every: int = 0,
 ) -> list[RunResult]:
-    """Train every run, as few stacks as their settings allow; results come in the order of the runs.
+    """Train every run, as few stacks as their settings and the memory allow; results come in the order of the runs.
 
     With `checkpoints` (a folder) a killed call continues. `progress` is the title of a progress bar, or is told
     how many runs × epochs were just finished; None: no bar.
@@ -195,18 +196,46 @@ def epoch_bar(title: str | Callable[[int], None] | None, total: int) -> Iterator
 
 
 def group_runs(method: type[Method], problem: Problem, runs: Sequence[Run], max_rows: int) -> Iterator[list[int]]:
-    """Indices of runs that can share a stack: same settings, as many images, as many environments."""
+    """Indices of runs that can share a stack: same settings, as many images, as many environments.
+
+    A stack has at most `max_rows` rows, and no more than fit into memory (`Method.row_bytes`, `memory.py`).
+    """
     groups: dict[str, list[int]] = {}
     for i, run in enumerate(runs):
         key = [settings_of(method.space, run.config), len(run.train), len(_train_environments(problem, run))]
         groups.setdefault(json.dumps(key, sort_keys=True), []).append(i)
     for rows in groups.values():
-        for at in range(0, len(rows), max_rows):
-            yield rows[at : at + max_rows]
+        size = min(max_rows, len(rows))
+        if size > 1:
+            size = min(size, _rows_that_fit(method, problem, runs[rows[0]], size))
+        for at in range(0, len(rows), size):
+            yield rows[at : at + size]
+
+
+def _rows_that_fit(method: type[Method], problem: Problem, run: Run, wanted: int) -> int:
+    """How many rows like this one a stack may have, up to `wanted`; else a power of two.
+
+    A checkpoint is found again only when stacks are cut as before: a little less free memory must not change the cut.
+    """
+    bound, data, _ = _bind(method, problem, [run])
+    fit = activation_budget(problem.features.device) // max(1, bound.row_bytes(training_samples(data)))
+    return wanted if fit >= wanted else 1 << max(fit, 1).bit_length() - 1
 
 
 def _train_environments(problem: Problem, run: Run) -> list[int]:
     return problem.environments[run.train].unique().tolist()
+
+
+def _bind(
+    method: type[Method], problem: Problem, runs: Sequence[Run]
+) -> tuple[Method, StackData, list[tuple[str, ...]]]:
+    """The method of a stack of runs, what it is trained on, and the words of each row's training environments."""
+    seen = [_train_environments(problem, run) for run in runs]
+    words = [tuple(problem.environment_words[e] for e in row) for row in seen]
+    numbers = Runs.stack(
+        method.space, [run.config for run in runs], [run.seed for run in runs], problem.features.device
+    )
+    return method(problem.task(words), numbers), stack_data(problem, runs, seen), words
 
 
 def _train_stack(
@@ -218,19 +247,13 @@ def _train_stack(
     trajectory: bool,
     probe_every: int,
 ) -> list[RunResult]:
-    device = problem.features.device
-    seen = [_train_environments(problem, run) for run in runs]
-    words = [tuple(problem.environment_words[e] for e in row) for row in seen]
-    bound = method(
-        problem.task(words),
-        Runs.stack(method.space, [run.config for run in runs], [run.seed for run in runs], device),
-    )
+    bound, data, words = _bind(method, problem, runs)
     # The identity hashes every feature, which takes longer than many a training: only where it is needed.
     identity = stack_identity(method.name, problem, runs) if checkpoints is not None else ""
     observed: list[Params] = []
     trained = train(
         bound,
-        stack_data(problem, runs, seen),
+        data,
         checkpoint=checkpoints / f"{identity[:24]}.safetensors" if checkpoints is not None else None,
         identity=identity,
         on_epoch=on_epoch,

@@ -234,7 +234,7 @@ def judge(method: Method, params: Params, data: StackData, at_end: bool = True) 
     right = torch.cat(
         [
             method.logits(prepared, data.features[part], data.environments[part])[:, 0].argmax(-1) == data.labels[part]
-            for part in wanted.split(method.predict_chunk)
+            for part in wanted.split(method.images_at_once(len(wanted)))
         ],
         dim=1,
     ).float()  # (R, n)

@@ -10,7 +10,9 @@ import bayescal
 from command_line import run
 
 pytestmark = pytest.mark.xdist_group("command-line")
-COMMANDS = ("fit", "predict", "evaluate", "methods", "backbones", "demo")
+COMMANDS = (
+    "fit", "predict", "evaluate", "report", "methods", "backbones", "bench", "records", "demo", "data",
+)  # fmt: skip
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess:

@@ -1,4 +1,4 @@
-"""`bayescal bench` as processes of their own: killed in the middle, and two at once; from a bundle, without open_clip."""
+"""`bayescal bench` as processes of their own: killed in the middle, two at once; from a bundle, without open_clip."""
 
 import json
 import os
@@ -98,30 +98,19 @@ def test_killed_in_the_middle_the_same_command_finishes(bundle, tmp_path, uninte
     assert (output / "sections" / "main.json").exists()
 
 
-@pytest.fixture(scope="module")
-def two_processes(bundle, tmp_path_factory):
-    base = tmp_path_factory.mktemp("two")
-    started = [start(command(bundle, base / "out"), base / "trace", peers=2) for _ in range(2)]
+def test_two_processes_without_open_clip_share_the_work_and_train_every_run_once(bundle, tmp_path, uninterrupted):
+    output, trace = tmp_path / "out", tmp_path / "trace"
+    started = [start(command(bundle, output), trace, peers=2) for _ in range(2)]
     ends = [process.communicate(timeout=WAIT) for process in started]
-    return base, [process.returncode for process in started], ends
-
-
-def test_two_processes_share_the_work_and_train_every_run_once(two_processes, uninterrupted):
-    base, codes, ends = two_processes
-    assert codes == [0, 0], ends
-    shares = [[key for stack in process for key in stack] for process in stacks(base / "trace")]
+    assert [process.returncode for process in started] == [0, 0], ends
+    shares = [[key for stack in process for key in stack] for process in stacks(trace)]
     assert len(shares) == 2
     assert all(shares)
     assert sorted(shares[0] + shares[1]) == sorted(record["key"] for record in uninterrupted)
-    found = records(base / "out")
+    found = records(output)
     assert [r["key"] for r in sorted(found, key=lambda r: r["key"])] == sorted(shares[0] + shares[1])
     assert same(found) == same(uninterrupted)
-
-
-def test_both_print_the_whole_table_though_neither_has_open_clip(two_processes):
-    _, codes, ends = two_processes
-    assert codes == [0, 0], ends
-    (first, _), (second, _) = ends
+    (first, _), (second, _) = ends  # both print the whole table
     assert "CoOp" in first
     assert "CAL (LV)" in first
     assert first == second

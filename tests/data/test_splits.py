@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayescal.data.manifest import Manifest
-from bayescal.data.splits import Split, check_leaks, few_shot_split, split_from_manifest, spread_evenly
+from bayescal.data.splits import Hashes, Split, check_leaks, few_shot_split, split_from_manifest, spread_evenly
 from bayescal.errors import DataError
 
 
@@ -277,6 +277,65 @@ def test_bad_arguments_are_refused(options, reason):
     classes, environments = grid([[5, 5]])
     with pytest.raises(DataError, match=reason):
         draw(classes, environments, **options)
+
+
+# ---------------------------------------------------------------- draws that must never change
+
+
+def fixed_example():
+    """600 images: uneven cells, copies within and across classes and environments, some without a hash, a test set."""
+    n = np.arange(600)
+    classes, environments = (n * 7 + n // 11) % 5, (n * 3 + n // 17) % 4
+    hashes = [None if i % 97 == 0 else f"{(i * 2654435761) % 2**32 % 450:064x}" for i in n.tolist()]
+    return classes, environments, hashes, {f"{i:064x}" for i in range(0, 450, 13)}
+
+
+@pytest.mark.parametrize(
+    ("options", "digests"),
+    [
+        ({"shots": 8, "val_shots": 4, "seed": 1}, ("3e8033fdf7d7feca", "8559a5518a55d589", "98f4982c5c088849")),
+        ({"shots": None, "seed": 2}, ("7e0cce0c068e7b19", "73c3585ebfc61e3a", "86e43a6cb6336ddc")),
+        (
+            {"shots": 16, "val_shots": None, "seed": 3, "pool": np.arange(600) % 5 != 2},
+            ("7526d0a9bcca80ca", "b5fed109431d4b8f", "4f030d7130e1c749"),
+        ),
+    ],
+)
+def test_draws_are_those_of_earlier_versions(options, digests):
+    """Published results name their splits by seed alone. The digests come from a plain loop over the images."""
+    classes, environments, hashes, forbidden = fixed_example()
+    cases = ({"hashes": hashes, "forbidden": forbidden}, {"hashes": hashes}, {})
+    splits = [draw(classes, environments, train_environments=[0, 1, 3], **options, **case) for case in cases]
+    assert tuple(split.hash()[:16] for split in splits) == digests
+    banned = np.array([digest in forbidden for digest in hashes])
+    numbered = {"hashes": Hashes.of(hashes), "forbidden": banned}
+    again = draw(classes, environments, train_environments=[0, 1, 3], **options, **numbered)
+    assert again.hash()[:16] == digests[0]
+    assert again.notes == splits[0].notes
+
+
+@pytest.mark.parametrize("kind", ["SHA-256", "equal beginnings", "any text", "upper case", "some missing"])
+def test_hashes_as_numbers_keep_equality_and_order(kind):
+    rng = np.random.default_rng(0)
+    texts = [rng.bytes(32).hex() for _ in range(30)]
+    if kind == "equal beginnings":  # in the 64 bits that are looked at first
+        texts = ["ab" * 8 + text[16:] for text in texts]
+    elif kind == "any text":
+        texts = [f"{i % 7}{'x' * (i % 3)}" for i in range(30)]
+    elif kind == "upper case":
+        texts = [text.upper() if i % 2 else text for i, text in enumerate(texts)] + [texts[1]]
+    texts = [texts[i] for i in rng.integers(0, len(texts), 200)]
+    if kind == "some missing":
+        texts = [None if i % 9 == 0 else text for i, text in enumerate(texts)]
+    hashes = Hashes.of(texts)
+    ranks = {text: n for n, text in enumerate(sorted(set(map(str, texts))))}
+    assert hashes.numbers.tolist() == [ranks[str(text)] for text in texts]
+    assert hashes.known.tolist() == [text is not None for text in texts]
+    some = np.array([3, 50, 18])
+    wanted = {texts[i] for i in some} - {None}
+    assert hashes.same_as(some).tolist() == [text in wanted for text in texts]
+    assert Hashes.of(hashes) is hashes
+    assert hashes.take(some).texts == [texts[i] for i in some]
 
 
 # ---------------------------------------------------------------- splits that the user made

@@ -10,11 +10,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from bayescal.backbones.defaults import TrainingDefaults
+from bayescal.data.datasets import open_dataset
 from bayescal.data.datasets.base import part_folds
 from bayescal.errors import DataError
 from bayescal.features import FeatureBank
-from bayescal.protocol.arena import draw_sets, portable_name
-from benches import CLASSES, ENVIRONMENTS, IMAGES, SEEDS, SHOTS, grid, listed, open_folder, planned_runs
+from bayescal.protocol.arena import Arena, Facts, draw_sets, open_arena, portable_name
+from bayescal.protocol.entries import get_entry
+from bayescal.protocol.runner import plan
+from bayescal.protocol.study import Drawn
+from benches import CLASSES, ENVIRONMENTS, IMAGES, SEEDS, SHOTS, grid, listed, open_folder, planned_runs, short_mini
 from command_line import make_shapes, write_csv
 
 pytestmark = pytest.mark.xdist_group("bench")
@@ -141,6 +146,17 @@ def test_a_test_environment_without_some_class_is_tested_on_what_it_has():
     assert "test_val: 0 of 4 images of dog." in sets.notes
 
 
+def test_sets_are_those_of_earlier_versions():
+    """Computed with a plain loop over the images, before a million of them had to be drawn from in seconds."""
+    rows = [(*row[:4], f"{i * 7 % 190:064x}") for i, row in enumerate(grid(25))]  # with copies across places
+    digests = [[sets_of(rows, fold, seed)[0].digest[:16] for seed in (1, 2)] for fold in range(3)]
+    assert digests == [
+        ["4096e7d858506ab6", "e508119ce94235a1"],
+        ["9804903962c30f0b", "22b9c824ffefc24e"],
+        ["3bc26f4fe6782769", "5eb8bc620ebca1d6"],
+    ]
+
+
 # --- digest ----------------------------------------------------------------------------------------------------------
 
 
@@ -207,10 +223,6 @@ def test_only_images_of_some_set_are_encoded(parts, monkeypatch):
 
 
 def test_all_images_of_new_classes_are_encoded_whichever_seeds_are_asked_for(parts):
-    from bayescal.data.datasets import open_dataset
-    from bayescal.protocol.arena import open_arena
-    from benches import short_mini
-
     dataset, manifest = open_dataset(str(parts))
     dataset = replace(dataset, base_classes=("dog", "guitar"), new_classes=("house",))
     arena = open_arena(dataset, manifest, short_mini(), (1,), shots=3, val_shots=2)
@@ -307,3 +319,35 @@ def test_an_unknown_class_is_refused(arena):
 )
 def test_a_backbones_name_travels_without_folders(name, portable):
     assert portable_name(name) == portable_name(portable) == portable
+
+
+# --- what must never change ------------------------------------------------------------------------------------------
+
+
+def test_digests_and_keys_are_what_they_were():
+    """Records are found by them: another digest or key, and days of training would begin again.
+
+    Where a change of them is meant, `runner.FORMAT` goes up, and the values here are those of the new format.
+    """
+    parts = [
+        *grid(10, environments=("photo", "sketch"), split="train"),
+        *grid(10, environments=("photo", "cartoon", "night"), split="val"),
+        *grid(10, environments=("cartoon",), split="test"),
+    ]
+    nico = [*grid(9, split="train"), *grid(9, split="val"), *grid(9, split="test")]
+    found = {
+        "one held out": sets_of(grid(12))[0],
+        "parts": sets_of(parts, shots=6, val_shots=4)[0],
+        "ood": sets_of(nico, shots=6, val_shots=3, folds=partial(part_folds, validation="ood"))[0],
+    }
+    assert {name: sets.digest for name, sets in found.items()} == {
+        "one held out": "0cf5e55b5c54c508165af2b45d4c91501e57e69c6092873bdd04c4520739c357",
+        "parts": "e41a07daccdfd2ca5797ac5e8fdff35ce2896596a716dfe7f5e0c13f3328358f",
+        "ood": "177c9e1cbc53f031cc18dc5e148c124994986386ee161351a6fe8342ba272b09",
+    }
+    dataset, manifest, hashes = listed(grid(12))
+    facts = Facts("mini", "f" * 16, TrainingDefaults(), views=2)
+    arena = Arena(dataset, manifest, tuple(hashes), facts, None, np.zeros(len(manifest), dtype=np.int64), 8, 4)
+    config = {"epochs": 3, "lambda_irm": 0.1, "word_vectors": "/x/words.npz", "class_specific": False}
+    keys = [plan(arena, get_entry(name), [Drawn(3, config)], (1,), "p")[0].key for name in ("coop", "bayes-cal-w2v")]
+    assert keys == ["6d2a82af872bd0f1a9fad60ae19673b7cc7d7854", "1174ae3b8ba0c8e8aa6ca29a9b575361c5e72d13"]

@@ -129,5 +129,32 @@ def test_a_database_that_cannot_be_opened_is_said_so(url):
         Store(url)
 
 
+def test_tables_that_two_processes_make_at_once_are_made():
+    there = sql.exc.OperationalError("CREATE TABLE x", {}, Exception("table x already exists"))
+    twice = iter([there, sql.exc.IntegrityError("INSERT", {}, Exception("UNIQUE constraint failed")), None])
+
+    def make():
+        if (error := next(twice)) is not None:
+            raise error
+        return "made"
+
+    assert module.made_together(make) == "made"
+    calls = []
+
+    def fails():
+        calls.append(1)
+        raise sql.exc.OperationalError("CONNECT", {}, Exception("server is gone"))
+
+    with pytest.raises(sql.exc.OperationalError, match="server is gone"):
+        module.made_together(fails)
+    assert len(calls) == 1  # a server that does not answer is not asked again and again
+
+
+def test_a_database_that_has_to_be_there_is_not_made(tmp_path):
+    with pytest.raises(DataError, match="does not exist"):
+        Store(sqlite_url(tmp_path), create=False)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_password_is_not_shown():
     assert "secret" not in shown("postgresql://me:secret@host/name")

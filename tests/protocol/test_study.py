@@ -4,8 +4,9 @@ import pytest
 
 from bayescal.errors import BayescalError
 from bayescal.methods import get_method
+from bayescal.protocol import study as module
 from bayescal.protocol.store import sqlite_url
-from bayescal.protocol.study import Study, different
+from bayescal.protocol.study import Drawn, Study, different
 from bayescal.space import draw_config
 from tiny import Defaults
 
@@ -81,3 +82,26 @@ def test_telling_twice_is_harmless(tmp_path):
 def test_an_unknown_sampler_is_refused(tmp_path):
     with pytest.raises(BayescalError, match="random, tpe"):
         open_study(tmp_path, "grid")
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_a_draw_that_another_process_has_not_written_to_the_end_is_whole_all_the_same(tmp_path, monkeypatch, sampler):
+    """Optuna writes a trial first and its parameters one by one: a kill, or a look, may fall in between."""
+    monkeypatch.setattr(module, "SETTLE_SECONDS", 0.1)
+    study = open_study(tmp_path, sampler)
+    study.optuna.ask({"lambda_env": study.searched["lambda_env"].distribution()})
+    draws = study.ask(2)
+    assert [d.number for d in draws] == [0, 1]
+    expected = draw_config(get_method("bayes-cal").space, Defaults(), 0)
+    written = study.optuna.trials[0].params
+    assert list(written) == ["lambda_env"]
+    assert draws[0].config == {**expected, **written}
+    assert open_study(tmp_path, sampler).ask(2) == draws
+
+
+def test_looking_asks_for_nothing(tmp_path):
+    random, tpe = open_study(tmp_path), open_study(tmp_path, "tpe")
+    assert random.look(3) == [Drawn(k, draw_config(random.space, Defaults(), k)) for k in range(3)]
+    assert tpe.look(3) == []
+    assert not random.optuna.trials
+    assert not tpe.optuna.trials

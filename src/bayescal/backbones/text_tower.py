@@ -15,6 +15,8 @@ def quick_gelu(x: Tensor) -> Tensor:
 
 
 ACTIVATIONS = {"gelu": F.gelu, "quick_gelu": quick_gelu}
+# Numbers that autograd keeps per token and layer, in units of the tower's width (measured: 23 to 25).
+KEPT_PER_TOKEN = 25
 
 
 class Block(nn.Module):
@@ -110,6 +112,10 @@ class TextTower(nn.Module):
         """Token embeddings without positions: (…) → (…, W)."""
         return self.token_embedding(ids)
 
+    def kept_bytes(self, tokens: int) -> int:
+        """What autograd keeps of so many tokens until the backward pass."""
+        return tokens * self.layers * self.width * KEPT_PER_TOKEN * self.positions.element_size()
+
     def forward(self, prefix: Tensor, tails: Tensor, ends: Tensor, packing: "Packing | None" = None) -> Tensor:
         """Text features of K prompts: prefix (B, P, W), tails (B, K, T, W), ends (B or 1, K) → (B, K, D).
 
@@ -119,18 +125,45 @@ class TextTower(nn.Module):
         packing = packing or NO_PACKING
         b, p, w = prefix.shape
         _, k, t, _ = tails.shape
+        prefix, tails = self.with_positions(prefix, tails)
+        x = torch.cat([prefix, packing.pack(tails.reshape(b, k * t, w))], dim=1)
+        for block in self.blocks[:-1]:
+            x = self._after(block, x, self._attend(block, block.norm1(x), p, k, t, packing))
+        return self._project(self._last_block(self.blocks[-1], x, p, k, t, ends, packing))
+
+    def with_positions(self, prefix: Tensor, tails: Tensor) -> tuple[Tensor, Tensor]:
+        p, t = prefix.shape[-2], tails.shape[-2]
         if p + t > self.context_length:
             raise BackboneError(
                 f"a prompt of {p + t} tokens does not fit the text tower's context of {self.context_length}: "
                 "use fewer context vectors or shorter names"
             )
-        prefix = prefix + self.positions[:p]
-        tails = tails + self.positions[p : p + t]
-        x = torch.cat([prefix, packing.pack(tails.reshape(b, k * t, w))], dim=1)
+        return prefix + self.positions[:p], tails + self.positions[p : p + t]
+
+    def read(self, x: Tensor, mask: Tensor, ends: Tensor) -> Tensor:
+        """Text features of a short sequence that holds many prompts: x (B, L, W) → (B, K, D).
+
+        `mask` (L, L) is 0 where a token sees another and −∞ elsewhere; `ends` (B or 1, K) are the end-of-text tokens.
+        """
+        b, _, w = x.shape
+        parts = lambda z, n: z.unflatten(-1, (n, self.heads, -1)).permute(2, 0, 3, 1, 4)  # n × (B, H, L, w)  # noqa: E731
         for block in self.blocks[:-1]:
-            x = x + _scaled(self._attend(block, block.norm1(x), p, k, t, packing), block.scale1)
-            x = x + _scaled(self._mlp(block, block.norm2(x)), block.scale2)
-        x = self._last_block(self.blocks[-1], x, p, k, t, ends, packing)
+            seen = F.scaled_dot_product_attention(*parts(block.qkv(block.norm1(x)), 3), attn_mask=mask)
+            x = self._after(block, x, seen.transpose(1, 2).flatten(2))
+        block = self.blocks[-1]
+        at = ends[:, :, None].expand(b, -1, w)
+        normed = block.norm1(x)
+        (q,) = parts(F.linear(normed.gather(1, at), block.qkv.weight[:w], block.qkv.bias[:w]), 1)
+        k, v = parts(F.linear(normed, block.qkv.weight[w:], block.qkv.bias[w:]), 2)
+        seen = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[ends][:, None])
+        return self._project(self._after(block, x.gather(1, at), seen.transpose(1, 2).flatten(2)))
+
+    def _after(self, block: Block, x: Tensor, seen: Tensor) -> Tensor:
+        """What a layer makes of its tokens and of what they saw."""
+        x = x + _scaled(block.out(seen), block.scale1)
+        return x + _scaled(self._mlp(block, block.norm2(x)), block.scale2)
+
+    def _project(self, x: Tensor) -> Tensor:
         x = self.norm(x) @ self.projection
         return x if self.projection_bias is None else x + self.projection_bias
 
@@ -149,8 +182,7 @@ class TextTower(nn.Module):
         hidden = torch.ones(t, t, dtype=torch.bool, device=x.device).triu(1)
         below = _two_part_attention(q_t, key, v, k_t, v_t, hidden)
         below = packing.pack(below.permute(0, 2, 3, 1, 4).reshape(b, k * t, w))
-        both = torch.cat([above.transpose(1, 2).reshape(b, p, w), below], dim=1)
-        return block.out(both)
+        return torch.cat([above.transpose(1, 2).reshape(b, p, w), below], dim=1)
 
     def _last_block(self, block: Block, x: Tensor, p: int, k: int, t: int, ends: Tensor, packing: "Packing") -> Tensor:
         """The last layer at the end-of-text tokens alone: (B, L, W) → (B, K, W)."""
@@ -166,9 +198,7 @@ class TextTower(nn.Module):
         q = q.view(b, k, h, 1, w // h).transpose(1, 2)  # (B, H, K, 1, w)
         hidden = torch.arange(t, device=x.device) > ends[:, None, :, None, None]  # (B or 1, 1, K, 1, T)
         out = _two_part_attention(q, key, v, k_t, v_t, hidden)
-        out = block.out(out.permute(0, 2, 3, 1, 4).reshape(b, k, w))
-        x_end = x_end[:, :, 0] + _scaled(out, block.scale1)
-        return x_end + _scaled(self._mlp(block, block.norm2(x_end)), block.scale2)
+        return self._after(block, x_end[:, :, 0], out.permute(0, 2, 3, 1, 4).reshape(b, k, w))
 
     @classmethod
     def from_open_clip(cls, model: nn.Module) -> "TextTower":

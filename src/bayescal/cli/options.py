@@ -10,6 +10,7 @@ import typer
 from bayescal.errors import BayescalError, DataError, MethodError
 
 if TYPE_CHECKING:
+    from bayescal.cluster import Cluster
     from bayescal.space import Space
 
 Cache = Annotated[
@@ -21,6 +22,16 @@ Cache = Annotated[
     ),
 ]
 Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1 …", rich_help_panel="Running")]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="Share the work out over a Ray cluster: HOST:PORT of its head, or auto for the one this machine belongs "
+        "to. --device is then what its workers compute on.",
+        rich_help_panel="Running",
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace an output that exists.", rich_help_panel="Running")]
 MovedBackbone = Annotated[
     str | None,
@@ -32,6 +43,15 @@ MovedBackbone = Annotated[
     ),
 ]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder written by `bayescal fit`.", show_default=False)]
+
+
+def open_cluster(address: str | None, device: str) -> "tuple[Cluster | None, str]":
+    """The cluster of --ray, and the device of this process: with a cluster, workers have the GPUs."""
+    if address is None:
+        return None, device
+    from bayescal.cluster import Cluster
+
+    return Cluster(address, device), "cpu"
 
 
 def examples(*lines: str) -> str:

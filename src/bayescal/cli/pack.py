@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from bayescal.cli.options import Cache, Device, Force, parse_seeds
+from bayescal.cli.options import Cache, Device, Force, Ray, open_cluster, parse_seeds
 from bayescal.cli.screen import count, shows_progress, tell
 from bayescal.errors import DataError
 
@@ -27,6 +27,7 @@ def pack(
     ] = [],  # noqa: B006
     cache: Cache = None,
     device: Device = "cpu",
+    ray: Ray = None,
     force: Force = False,
 ) -> None:
     """Pack a data set's features and the text tower into one file, for a machine without the images or open_clip.
@@ -43,7 +44,9 @@ def pack(
     if not source.exists():
         raise DataError(f"--from {source}: there is no such folder or file")
     name, show = known_name(name), shows_progress()
-    sources = Sources({name: source}, backbone, parse_seeds(seeds), device, cache, shots, val_shots, show)
+    numbers = parse_seeds(seeds)
+    cluster, device = open_cluster(ray, device)
+    sources = Sources({name: source}, backbone, numbers, device, cache, shots, val_shots, show, cluster)
     arena = sources.arena(name)
     save_bundle(arena, output, text)
     size = output.stat().st_size / 2**20

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -236,13 +237,13 @@ def _cell(file: Path, where: str, entry: dict[str, Any], key: str) -> str:
         return ""
     if isinstance(value, bool) or not isinstance(value, str | int):  # 7 is a good class name; true is not
         raise DataError(f"{file}, {where}: {key} must be text; found {value!r}.")
-    return str(value).strip()
+    return sys.intern(str(value).strip())  # few names, many images
 
 
 def _locate(text: str, folder: Path) -> str | None:
     """Find the file that is meant: as written, else without stray blanks, else with Windows separators."""
     for candidate in (text, text.strip(), text.strip().replace("\\", "/")):
-        path = os.path.abspath(folder / candidate)
+        path = os.path.abspath(os.path.join(folder, candidate))
         if os.path.isfile(path):
             return path
     return None

@@ -5,7 +5,6 @@ Draws depend on (seed, class, environment, purpose) alone, so adding a class cha
 """
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -33,6 +32,66 @@ class Split:
         return hashlib.sha256(content.encode()).hexdigest()
 
 
+@dataclass(frozen=True, eq=False)
+class Hashes:
+    """Content hashes as numbers, so that a million images are compared without a loop over them."""
+
+    texts: Sequence[str | None]  # of each image; None where it has none, and then it is no copy of anything
+    numbers: np.ndarray  # (N,) int64: smaller for a smaller hash, equal for equal ones
+    known: np.ndarray  # (N,) bool: whether there is a hash
+
+    @classmethod
+    def of(cls, texts: "Hashes | Sequence[str | None]") -> "Hashes":
+        if isinstance(texts, Hashes):
+            return texts
+        known = np.fromiter((text is not None for text in texts), dtype=bool, count=len(texts))
+        if known.all() and (digests := _digests(texts)) is not None:
+            return cls(texts, _numbers(digests), known)
+        number_of = {text: n for n, text in enumerate(sorted(set(map(str, texts))))}
+        return cls(texts, np.fromiter((number_of[str(text)] for text in texts), np.int64, len(texts)), known)
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def take(self, rows: np.ndarray) -> "Hashes":
+        return Hashes(self.at(rows), self.numbers[rows], self.known[rows])
+
+    def at(self, rows: np.ndarray) -> list[str | None]:
+        return [self.texts[row] for row in rows.tolist()]
+
+    def same_as(self, rows: np.ndarray) -> np.ndarray:
+        """Which images have the content of one of `rows`: (N,) bool."""
+        wanted = np.zeros(int(self.numbers.max(initial=-1)) + 1, dtype=bool)
+        wanted[self.numbers[rows[self.known[rows]]]] = True
+        return wanted[self.numbers] & self.known
+
+
+def _digests(texts: Sequence[str]) -> np.ndarray | None:
+    """SHA-256 hashes as four numbers each, (N, 4) with the same order; None where some text is not such a hash."""
+    together = "".join(texts)
+    try:
+        data = bytes.fromhex(together)
+    except ValueError:
+        return None
+    if set(map(len, texts)) != {64} or data.hex() != together:
+        return None
+    return np.frombuffer(data, dtype=">u8").reshape(-1, 4).astype(np.uint64)
+
+
+def _numbers(digests: np.ndarray) -> np.ndarray:
+    """Which of the distinct rows each row (N, 4) is, in ascending order: (N,)."""
+    for order_of in (lambda: np.argsort(digests[:, 0]), lambda: np.lexsort(digests.T[::-1])):
+        # Different contents with the same first 64 bits do not happen by chance; then the other bits count too.
+        order = order_of()
+        ordered = digests[order]
+        new = (ordered[1:] != ordered[:-1]).any(axis=1)
+        if np.array_equal(new, ordered[1:, 0] != ordered[:-1, 0]):
+            break
+    numbers = np.zeros(len(digests), dtype=np.int64)
+    numbers[order[1:]] = np.cumsum(new)
+    return numbers
+
+
 def few_shot_split(
     class_ids: ArrayLike,
     environment_ids: ArrayLike,
@@ -41,8 +100,8 @@ def few_shot_split(
     shots: int | None,
     val_shots: int | None,
     seed: int,
-    hashes: Sequence[str | None] | None = None,
-    forbidden: Collection[str] | None = None,
+    hashes: Hashes | Sequence[str | None] | None = None,
+    forbidden: Collection[str] | np.ndarray | None = None,
     pool: ArrayLike | None = None,
     class_names: Sequence[str] | None = None,
     environment_names: Sequence[str] | None = None,
@@ -51,39 +110,44 @@ def few_shot_split(
 
     `shots=None` uses every image, 80 % to train and 20 % to validate in each class × environment cell (and
     `val_shots` plays no part); otherwise `val_shots=None` means as many as `shots`. `hashes`, one per image,
-    make copies of an image count once and keep out images whose hash is in `forbidden`, the test set. `pool`,
-    a mask, says which images may be drawn at all. With names, messages are readable, and draws depend on the
-    names and not on their numbers. Where a cell has too few images the others fill up, and `notes` say so.
+    make copies of an image count once and keep out images whose hash is in `forbidden`, the test set (or a mask
+    of such images). `pool`, a mask, says which images may be drawn at all. With names, messages are readable, and
+    draws depend on the names and not on their numbers. Where a cell has too few images the others fill up, and
+    `notes` say so.
     """
     class_ids, environment_ids = np.asarray(class_ids), np.asarray(environment_ids)
     environments = _check_arguments(class_ids, environment_ids, train_environments, shots, val_shots)
+    known = None if hashes is None else Hashes.of(hashes)
     drawable = np.isin(environment_ids, environments)
     if pool is not None:
         drawable &= _as_mask(pool, len(class_ids))
-    rows, notes = _without_copies(np.flatnonzero(drawable), class_ids, environment_ids, hashes, forbidden)
+    rows, notes = _without_copies(np.flatnonzero(drawable), class_ids, environment_ids, known, forbidden)
+    if known is not None:  # the order of the files then plays no part in the draw
+        rows = rows[np.argsort(known.numbers[rows], kind="stable")]
+    rows = rows[np.lexsort((environment_ids[rows], class_ids[rows]))]
 
-    train: list[int] = []
-    val: list[int] = []
-    for class_id in np.unique(class_ids):
+    labels = [_name(environment_names, e, "environment") for e in environments]
+    train: list[np.ndarray] = []
+    val: list[np.ndarray] = []
+    present = np.unique(class_ids)
+    starts = np.searchsorted(class_ids[rows], present)
+    for class_id, of_class in zip(present, np.split(rows, starts[1:]), strict=True):
         name = _name(class_names, class_id, "class")
-        of_class = rows[class_ids[rows] == class_id]
         if of_class.size == 0:
-            where = ", ".join(_name(environment_names, e, "environment") for e in environments)
             raise DataError(
-                f"There is no image of {name!r} to train on in {where}. Add some, or leave the class out of the data."
+                f"There is no image of {name!r} to train on in {', '.join(labels)}. "
+                "Add some, or leave the class out of the data."
             )
-        labels = [_name(environment_names, e, "environment") for e in environments]
-        cells = []
-        for environment, label in zip(environments, labels, strict=True):
-            cell = of_class[environment_ids[of_class] == environment]
-            if hashes is not None:  # the order of the files then plays no part in the draw
-                cell = np.array(sorted(cell, key=lambda row: (str(hashes[row]), row)), dtype=np.int64)
-            cells.append(_generator(seed, name, label, "images").permutation(cell))
+        starts = np.searchsorted(environment_ids[of_class], environments)
+        cells = [
+            _generator(seed, name, label, "images").permutation(cell)
+            for label, cell in zip(labels, np.split(of_class, starts[1:]), strict=True)
+        ]
         sizes = [len(cell) for cell in cells]
         n_train, n_val = _cell_counts(sizes, labels, shots, val_shots, seed, name)
         for cell, k, v in zip(cells, n_train, n_val, strict=True):
-            train.extend(cell[:k])
-            val.extend(cell[k : k + v])
+            train.append(cell[:k])
+            val.append(cell[k : k + v])
         notes += _shortage_note(name, labels, n_train, n_val, shots, val_shots)
     return Split(_ascending(train), _ascending(val), seed, tuple(notes))
 
@@ -164,31 +228,40 @@ def _without_copies(
     rows: np.ndarray,
     class_ids: np.ndarray,
     environment_ids: np.ndarray,
-    hashes: Sequence[str | None] | None,
-    forbidden: Collection[str] | None,
+    hashes: Hashes | None,
+    forbidden: Collection[str] | np.ndarray | None,
 ) -> tuple[np.ndarray, list[str]]:
     """Leave out test images, second copies, and images that are labelled as two classes."""
     if hashes is None:
-        if forbidden:
+        if forbidden is not None and len(forbidden):
             raise DataError("Images cannot be compared with the forbidden ones without their hashes.")
         return rows, []
     if len(hashes) != len(class_ids):
         raise DataError(f"There are {len(hashes)} hashes for {len(class_ids)} images.")
     notes = []
-    allowed = [row for row in rows if not forbidden or hashes[row] not in forbidden]
+    if isinstance(forbidden, np.ndarray):
+        allowed = rows[~forbidden[rows]]
+    else:
+        texts = hashes.at(rows) if forbidden else []
+        allowed = rows[np.array([text not in forbidden for text in texts], dtype=bool)] if forbidden else rows
     if len(allowed) < len(rows):
         notes.append(f"{_count(len(rows) - len(allowed), 'image')} also in the test set: left out.")
-    copies: dict[str, list[int]] = defaultdict(list)
-    for row in allowed:
-        copies[hashes[row] if hashes[row] is not None else f"row {row}"].append(row)
-    agreed = {digest: same for digest, same in copies.items() if len(set(class_ids[same])) == 1}
-    if disagreeing := sum(len(copies[digest]) for digest in copies.keys() - agreed.keys()):
+    unlike = allowed[~hashes.known[allowed]]
+    allowed = allowed[hashes.known[allowed]]
+    # Groups of equal images, in each the one that is kept first: that must not depend on the order of the files.
+    order = np.lexsort((environment_ids[allowed], hashes.numbers[allowed]))
+    allowed = allowed[order]
+    starts = np.flatnonzero(np.diff(hashes.numbers[allowed], prepend=-1))
+    sizes = np.diff(starts, append=len(allowed))
+    classes = class_ids[allowed]
+    agreed = np.ones(len(starts), dtype=bool)
+    if len(starts):
+        agreed = np.minimum.reduceat(classes, starts) == np.maximum.reduceat(classes, starts)
+    if disagreeing := int(sizes[~agreed].sum()):
         notes.append(f"{_count(disagreeing, 'image')} labelled as more than one class: left out.")
-    if repeated := sum(len(same) - 1 for same in agreed.values()):
+    if repeated := int((sizes[agreed] - 1).sum()):
         notes.append(f"{_count(repeated, 'image')} a copy of another one: used once.")
-    # which copy is kept must not depend on the order of the files either
-    kept = [min(same, key=lambda row: (environment_ids[row], row)) for same in agreed.values()]
-    return _ascending(kept), notes
+    return _ascending([unlike, allowed[starts[agreed]]]), notes
 
 
 def _shortage_note(
@@ -243,7 +316,7 @@ def _check_arguments(
     environments = sorted({int(environment) for environment in train_environments})
     if not environments:
         raise DataError("There must be at least one training environment.")
-    if unknown := set(environments) - set(environment_ids.tolist()):
+    if unknown := set(environments) - set(np.unique(environment_ids).tolist()):
         raise DataError(f"The training environment {min(unknown)} has no images at all.")
     return environments
 
@@ -265,8 +338,8 @@ def _name(names: Sequence[str] | None, number: int, kind: str) -> str:
     return f"{kind} {int(number)}" if names is None else names[int(number)]
 
 
-def _ascending(rows: Sequence[int]) -> np.ndarray:
-    return np.sort(np.array(rows, dtype=np.int64))
+def _ascending(parts: Sequence[np.ndarray]) -> np.ndarray:
+    return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *parts]))
 
 
 def _count(number: int, noun: str) -> str:

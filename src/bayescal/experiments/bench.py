@@ -142,6 +142,7 @@ class Bench:
             records = run_all(
                 self.store, planned, max_rows=self.options.max_rows, checkpoints=self.output / "checkpoints",
                 advance=bar.advance, trajectory=search.trajectory, extra=search.extra, wait=bar.wait,
+                cluster=self.sources.cluster,
             )  # fmt: skip
             self._tell(study, search, draws, records)
         return records

@@ -12,6 +12,7 @@ from bayescal.protocol.bundle import SUFFIX, bundled_name, load_bundle
 
 if TYPE_CHECKING:
     from bayescal.backbones.base import Backbone
+    from bayescal.cluster import Cluster
 
 
 @dataclass
@@ -26,6 +27,7 @@ class Sources:
     shots: int | None = None
     val_shots: int | None = None
     progress: bool = False
+    cluster: "Cluster | None" = None  # encodes what the cache does not have
     _open: dict[str, Arena] = field(default_factory=dict, repr=False)
     _backbone: "Backbone | None" = field(default=None, repr=False)
 
@@ -50,7 +52,7 @@ class Sources:
             dataset = replace(dataset, name=name, title=name)  # as the user calls it
         return open_arena(
             dataset, manifest, self._backbone, self.seeds, shots=self.shots, val_shots=self.val_shots,
-            device=self.device, cache=self.cache, progress=self.progress,
+            device=self.device, cache=self.cache, progress=self.progress, cluster=self.cluster,
         )  # fmt: skip
 
     def _unpack(self, name: str, path: Path) -> Arena:

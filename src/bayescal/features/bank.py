@@ -1,36 +1,29 @@
 """`FeatureBank`: images → features of a frozen backbone, computed once and kept on disk."""
 
 import os
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+from PIL.Image import Image
 from torch import Tensor
 
 from bayescal.backbones.base import Backbone
 from bayescal.data.images import ImageSource
-from bayescal.errors import BackboneError, BayescalWarning
-from bayescal.features.compute import PixelsOf, Rows, Wanted, compute, hash_all, name_of
+from bayescal.features.compute import Rows, Wanted, compute
+from bayescal.features.contents import Contents
 from bayescal.features.pipeline import usable_cores
-from bayescal.features.progress import progress_bar
-from bayescal.features.store import RowStore, make_keys
+from bayescal.features.rows import Failure, FeatureRows
+from bayescal.features.store import RowStore
 from bayescal.features.transforms import plain_pixels, view_pixels
+
+if TYPE_CHECKING:
+    from bayescal.cluster import Cluster
 
 # Part of the folder's name: raise the number when the transform changes, and old features are not found any more.
 _PLAIN, _VIEWS = "plain-1", "views-1"
-
-
-@dataclass(frozen=True)
-class Failure:
-    """An image that could not be used."""
-
-    index: int  # in the list that was given
-    name: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -72,30 +65,49 @@ class FeatureBank:
         folder: str | os.PathLike[str] | None = None,
         workers: int | None = None,
         batch_size: int = 64,
+        cluster: "Cluster | None" = None,
     ):
-        """`workers`: threads, by default one per core. `batch_size`: images per model call on an accelerator."""
+        """`workers`: threads, by default one per core. `batch_size`: images per model call on an accelerator.
+
+        `cluster`: whose workers encode what the cache does not have; they need the image files under the same paths.
+        """
         self.backbone = backbone
         self.folder = Path(folder) if folder is not None else default_folder()
         self.workers = workers or usable_cores()
         self.batch_size = batch_size
+        self.cluster = cluster
         self._stores: dict[str, RowStore] = {}
 
     def encode(self, sources: Sequence[ImageSource], *, progress: bool = False) -> Encoded:
         """Features (N, D) under the test transform. Unreadable images end in `failures`; nothing is raised."""
-        how = self.backbone.preprocess
-        encoded = self._encode(sources, _PLAIN, 1, lambda image, content, view: plain_pixels(image, how), progress)
-        return replace(encoded, features=encoded.features[:, 0])
+        return _all_of(self.rows(sources, progress=progress))
 
     def encode_views(self, sources: Sequence[ImageSource], views: int, *, progress: bool = False) -> Encoded:
         """Features (N, V, D) of views 0 … V−1: random-resized crop and mirroring, the same in every run."""
+        return _all_of(self.rows(sources, views, progress=progress))
+
+    def rows(self, sources: Sequence[ImageSource], views: int | None = None, *, progress: bool = False) -> FeatureRows:
+        """As `encode`, or with `views` as `encode_views`, but features stay on disk: `.read(indices)` gives some."""
         how = self.backbone.preprocess
-        return self._encode(
-            sources,
-            _VIEWS,
-            views,
-            lambda image, content, view: view_pixels(image, how, content, view),
-            progress,
-        )
+
+        def plain(image: Image, content: str, view: int) -> np.ndarray:
+            return plain_pixels(image, how)
+
+        def view_of(image: Image, content: str, view: int) -> np.ndarray:
+            return view_pixels(image, how, content, view)
+
+        pixels_of = plain if views is None else view_of
+
+        def features_of(images: Iterable[Wanted], total: int) -> Iterator[Rows]:
+            if self.cluster is None:
+                return compute(self.backbone, images, total, pixels_of, self.workers, self.batch_size)
+            from bayescal.features.remote import compute_on
+
+            return compute_on(self.cluster, self.backbone, images, total, pixels_of, self.batch_size)
+
+        store = self._store(_PLAIN if views is None else _VIEWS)
+        contents = Contents.of(sources, self.workers)
+        return FeatureRows(sources, contents, views, store, features_of, self.backbone.name, progress)
 
     def _store(self, transform: str) -> RowStore:
         if transform not in self._stores:
@@ -104,76 +116,7 @@ class FeatureBank:
             self._stores[transform] = RowStore(folder, self.backbone.dim, about)
         return self._stores[transform]
 
-    def _encode(
-        self,
-        sources: Sequence[ImageSource],
-        transform: str,
-        views: int,
-        pixels_of: PixelsOf,
-        progress: bool,
-    ) -> Encoded:
-        store = self._store(transform)
-        out = np.full((len(sources), views, self.backbone.dim), np.nan, dtype=np.float32)
-        hashes, problems = hash_all(sources, self.workers)
-        first: dict[str, int] = {}
-        for i, content in enumerate(hashes):
-            if content is not None:
-                first.setdefault(content, i)
-        missing = self._read(store, first, out)
-        wanted = [Wanted(i, sources[i], content, next(missing)) for content, i in first.items()]
-        total, left = len(wanted) * views, sum(len(image.views) for image in wanted)
-        computed = 0
-        with (
-            progress_bar(progress, total, total - left, "views" if views > 1 else "images") as advance,
-            closing(compute(self.backbone, wanted, pixels_of, self.workers, self.batch_size)) as results,
-        ):
-            for rows in results:
-                computed += len(rows.views)
-                problems |= rows.problems
-                self._add(store, rows, out, remaining=left - computed)
-                advance(len(rows.views) + views * len(rows.problems))
-        _copy_to_duplicates(out, hashes, first, problems)
-        failures = tuple(Failure(i, name_of(sources[i], i), problems[i]) for i in sorted(problems))
-        return Encoded(torch.from_numpy(out), tuple(hashes), failures, computed)
 
-    def _read(self, store: RowStore, first: dict[str, int], out: np.ndarray) -> Iterator[tuple[int, ...]]:
-        """Fill `out` (N, V, D) from the cache; gives for each distinct image the views that are not there."""
-        views = out.shape[1]
-        at = np.repeat(np.fromiter(first.values(), dtype=np.int64), views) * views
-        at += np.tile(np.arange(views), len(first))
-        keys = make_keys(list(first), range(views))
-        found, damaged = store.read(keys, out.reshape(-1, self.backbone.dim), at)
-        if damaged:
-            warnings.warn(
-                f"{damaged} damaged rows in the feature cache {store.folder} are computed again",
-                BayescalWarning,
-                stacklevel=4,
-            )
-        return (tuple(np.flatnonzero(~have).tolist()) for have in found.reshape(len(first), views))
-
-    def _add(self, store: RowStore, rows: Rows, out: np.ndarray, remaining: int) -> None:
-        """Add finished rows to the cache and to `out`; values that are not finite go to neither."""
-        finite = np.isfinite(rows.values).all(axis=1)
-        pairs = zip(rows.images, rows.views, strict=True)
-        keys = [make_keys([image.content], [view]) for image, view in pairs]
-        if finite.any():
-            store.append(np.concatenate(keys)[finite], rows.values[finite], remaining)
-        if not finite.all():
-            image = rows.images[int(np.flatnonzero(~finite)[0])]
-            raise BackboneError(
-                f"the image tower of {self.backbone.name} gives values that are not finite (NaN or infinity) "
-                f"for {name_of(image.source, image.index)}; they are not stored. Check the backbone's weights."
-            )
-        for image, view, feature in zip(rows.images, rows.views, rows.values, strict=True):
-            out[image.index, view] = feature
-
-
-def _copy_to_duplicates(
-    out: np.ndarray, hashes: Sequence[str | None], first: dict[str, int], problems: dict[int, str]
-) -> None:
-    for i, content in enumerate(hashes):
-        if content is None or first[content] == i:
-            continue
-        out[i] = out[first[content]]
-        if first[content] in problems:
-            problems[i] = problems[first[content]]
+def _all_of(rows: FeatureRows) -> Encoded:
+    features = rows.read()  # first: what is damaged is computed again here
+    return Encoded(features, tuple(rows.contents.hexes()), rows.failures, rows.computed)

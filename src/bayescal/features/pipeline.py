@@ -40,16 +40,22 @@ def worker_threads(n: int, torch_threads: int = 1) -> Iterator[ThreadPoolExecuto
 
 
 def in_parallel(pool: ThreadPoolExecutor, work: Callable[[T], R], items: Iterable[T], ahead: int) -> Iterator[R]:
-    """work(item) of all items in the order they get ready; at most `ahead` are begun or waiting at any time."""
+    """work(item) of all items in the order they get ready; at most `ahead` are begun, waiting or ready at any time.
+
+    For each result that is taken another item is begun, so the threads have work while the caller is busy with it.
+    """
     source = iter(items)
     running: set[Future[R]] = set()
+    ready: set[Future[R]] = set()
     exhausted = False
-    while running or not exhausted:
-        while not exhausted and len(running) < ahead:
+    while True:
+        while not exhausted and len(running) + len(ready) < ahead:
             try:
                 running.add(pool.submit(work, next(source)))
             except StopIteration:
                 exhausted = True
-        if running:
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            yield from (future.result() for future in done)
+        if not ready:
+            if not running:
+                return
+            ready, running = wait(running, return_when=FIRST_COMPLETED)
+        yield ready.pop().result()

@@ -8,16 +8,19 @@ A folder holds `bank.json` (what the rows are) and segments. A segment is two fi
 Only the process that made a segment appends to it, rows first, keys second, so no locks are needed and whatever
 is cut off by a kill is at the end. A row counts when its key and its bytes are complete; the CRC-32 covers both
 and is checked at every read. Damaged rows are treated as absent.
+
+Memory does not grow with the features: an index of 16 bytes per row, and files are mapped a window at a time.
 """
 
 import errno
 import json
+import mmap
 import os
 import secrets
 import shutil
 import threading
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +30,27 @@ from bayescal.errors import DataError
 
 KEY = np.dtype("S36")  # compared as a whole, zero bytes included, because all keys have the full length
 _RECORD = np.dtype([("key", KEY), ("crc", "<u4")])
+_PARTS = np.dtype([("head", "<u8"), ("tail", "V24"), ("view", "<u4")])  # of a key
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)  # makes the views of an image differ in their tags
 _FORMAT = 1
+_WINDOW = 1 << 24  # bytes of a file that are mapped at a time
+_SPARSE = 8  # where less than one byte in so many is wanted, the disk need not read ahead
+_BATCH = 1 << 16  # records that are indexed at a time
 _APPENDING = threading.Lock()  # of the module, so that a store can be copied and pickled
 
 
 def make_keys(hashes: Sequence[str], views: Sequence[int]) -> np.ndarray:
     """Keys of every (image, view), images outermost: (len(hashes) · len(views),)."""
-    suffixes = [view.to_bytes(4, "little", signed=True) for view in views]
-    return np.frombuffer(b"".join(bytes.fromhex(h) + s for h in hashes for s in suffixes), dtype=KEY)
+    digests = np.frombuffer(bytes.fromhex("".join(hashes)), dtype=np.uint8).reshape(len(hashes), 32)
+    return keys_of(digests, views)
+
+
+def keys_of(digests: np.ndarray, views: Sequence[int]) -> np.ndarray:
+    """As `make_keys`, from hashes as bytes (n, 32)."""
+    keys = np.empty((len(digests), len(views), KEY.itemsize), dtype=np.uint8)
+    keys[..., :32] = digests[:, None]
+    keys[..., 32:] = np.array(views, dtype="<i4").reshape(-1, 1).view(np.uint8)
+    return keys.reshape(-1).view(KEY)
 
 
 class RowStore:
@@ -42,28 +58,33 @@ class RowStore:
 
     def __init__(self, folder: Path, dim: int, about: dict[str, Any]):
         self.folder, self.dim = folder, dim
-        self._row_bytes = 4 * dim
+        self._row = np.dtype(("<f4", (dim,)))
         self._segment: tuple[int, str, int] | None = None  # process, name, rows written
-        self._sizes: dict[str, int] = {}  # rows per segment when the index was made
-        self._index()
+        self._forget()
         _check_header(folder, {"format": _FORMAT, "dim": dim, **about})
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_segment": None}  # a copy must not append to the same file
 
+    def has(self, keys: np.ndarray) -> np.ndarray:
+        """Which of `keys` (K,) are there, (K,). Rows are not looked at: one that is damaged counts."""
+        self._refresh()
+        there = np.zeros(len(keys), dtype=bool)
+        for todo, where in self._candidates(keys, there):
+            there[todo] = self._crcs(where, keys[todo])[0]
+        return there
+
     def read(self, keys: np.ndarray, out: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, int]:
         """Put the rows of `keys` (K,) into out[at]; returns which were found (K,) and how many were damaged."""
         self._refresh()
-        first = np.searchsorted(self._keys, keys, side="left")
-        end = np.searchsorted(self._keys, keys, side="right")
         found = np.zeros(len(keys), dtype=bool)
-        had_any = end > first
-        todo = np.flatnonzero(had_any)
-        while len(todo):  # several segments may hold a row; take the first that is whole
-            found[todo] = self._read_checked(first[todo], keys[todo], out, at[todo])
-            first[todo] += 1
-            todo = todo[~found[todo] & (first[todo] < end[todo])]
-        return found, int((had_any & ~found).sum())
+        met = np.zeros(len(keys), dtype=bool)
+        for todo, where in self._candidates(keys, found):
+            same, crcs = self._crcs(where, keys[todo])
+            todo = todo[same]
+            met[todo] = True
+            found[todo] = self._read_checked(where[same], crcs[same], keys[todo], out, at[todo])
+        return found, int((met & ~found).sum())
 
     def append(self, keys: np.ndarray, rows: np.ndarray, remaining: int = 0) -> None:
         """Write rows (n, D). `remaining`: rows still to come, for the message when the disk is full."""
@@ -78,8 +99,8 @@ class RowStore:
                 _append(self.folder / f"{name}.rows", rows)
                 _append(self.folder / f"{name}.keys", records)
             except OSError as error:
-                _cut(self.folder / f"{name}.rows", written * self._row_bytes)
-                needed = (len(rows) + remaining) * (self._row_bytes + _RECORD.itemsize)
+                _cut(self.folder / f"{name}.rows", written * self._row.itemsize)
+                needed = (len(rows) + remaining) * (self._row.itemsize + _RECORD.itemsize)
                 raise DataError(_write_problem(self.folder, error, needed)) from error
             self._segment = (os.getpid(), name, written + len(rows))
 
@@ -98,48 +119,128 @@ class RowStore:
             keys = os.path.getsize(self.folder / f"{name}.keys")
         except FileNotFoundError:  # killed before its first key, or removed by someone
             return 0, 0
-        n = min(rows // self._row_bytes, keys // _RECORD.itemsize)
-        return n, rows - n * self._row_bytes + keys - n * _RECORD.itemsize
+        n = min(rows // self._row.itemsize, keys // _RECORD.itemsize)
+        return n, rows - n * self._row.itemsize + keys - n * _RECORD.itemsize
+
+    # --- the index: where each key may be --------------------------------------------------------------------------
+
+    def _forget(self) -> None:
+        self._sizes: dict[str, int] = {}  # rows per segment that are in the index, in the order of their numbers
+        self._tags = np.empty(0, dtype=np.uint64)  # ascending, one per row
+        self._segments = np.empty(0, dtype=np.uint32)  # of each tag
+        self._rows = np.empty(0, dtype=np.uint32)  # of each tag, in its segment
 
     def _refresh(self) -> None:
+        """Index what has been added since the last time; all anew where something is gone."""
         names = sorted(entry.name[: -len(".keys")] for entry in os.scandir(self.folder) if entry.name.endswith(".keys"))
         sizes = {name: n for name in names if (n := self._count(name)[0])}
-        if sizes != self._sizes:
-            self._index(sizes)
+        if sizes == self._sizes:
+            return
+        if any(sizes.get(name, 0) < n for name, n in self._sizes.items()):
+            self._forget()
+        sizes = {name: sizes[name] for name in [*self._sizes, *sorted(sizes.keys() - self._sizes.keys())]}
+        parts = [
+            (segment, first, sizes[name])
+            for segment, name in enumerate(sizes)
+            if (first := self._sizes.get(name, 0)) < sizes[name]
+        ]
+        self._sizes = sizes
+        tags = [self._tags, *(self._new_tags(*part) for part in parts)]
+        segments = [self._segments, *(np.full(end - first, s, dtype=np.uint32) for s, first, end in parts)]
+        rows = [self._rows, *(np.arange(first, end, dtype=np.uint32) for _, first, end in parts)]
+        order = np.argsort(together := np.concatenate(tags), kind="stable")
+        self._tags = together[order]
+        self._segments = np.concatenate(segments)[order]
+        self._rows = np.concatenate(rows)[order]
 
-    def _index(self, sizes: dict[str, int] | None = None) -> None:
-        """Read the keys of all segments and sort them: 52 bytes of memory per row."""
-        self._sizes = sizes or {}
-        records = [np.fromfile(self.folder / f"{name}.keys", dtype=_RECORD, count=n) for name, n in self._sizes.items()]
-        together = np.concatenate(records) if records else np.empty(0, dtype=_RECORD)
-        counts = list(self._sizes.values())
-        order = np.argsort(together["key"], kind="stable")
-        self._keys = together["key"][order]
-        self._crcs = together["crc"][order]
-        self._segments = np.repeat(np.arange(len(counts), dtype=np.int32), counts)[order]
-        starts = np.cumsum([0, *counts])[:-1]
-        self._rows = (np.arange(len(order)) - np.repeat(starts, counts))[order] if counts else order
+    def _new_tags(self, segment: int, first: int, end: int) -> np.ndarray:
+        """Tags of rows first … end−1 of a segment."""
+        tags = np.zeros(end - first, dtype=np.uint64)  # what cannot be read stays zero, and is found out by its key
+        for at in range(first, end, _BATCH):
+            try:
+                path = self.folder / f"{self._name(segment)}.keys"
+                offset, count = at * _RECORD.itemsize, min(_BATCH, end - at)
+                records = np.fromfile(path, dtype=_RECORD, count=count, offset=offset)
+            except OSError:  # removed since its size was asked for
+                break
+            tags[at - first : at - first + len(records)] = _tags(records["key"])
+        return tags
 
-    def _read_checked(self, where: np.ndarray, keys: np.ndarray, out: np.ndarray, at: np.ndarray) -> np.ndarray:
+    def _name(self, segment: int) -> str:
+        return list(self._sizes)[segment]
+
+    def _candidates(self, keys: np.ndarray, done: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Which keys to look for (k,) and at which positions of the index (k,), until all that can be are `done`.
+
+        Several segments may hold a key, so those that were not done at one place are looked for at the next.
+        """
+        tags = _tags(keys)
+        at = np.searchsorted(self._tags, tags, side="left")
+        end = np.searchsorted(self._tags, tags, side="right")
+        todo = np.flatnonzero(end > at)
+        while len(todo):
+            yield todo, at[todo]
+            at[todo] += 1
+            todo = todo[~done[todo] & (at[todo] < end[todo])]
+
+    # --- the files ---------------------------------------------------------------------------------------------------
+
+    def _crcs(self, where: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Whether the keys at index positions `where` (k,) are really these, (k,), and the CRC of their rows (k,)."""
+        same = np.zeros(len(where), dtype=bool)
+        crcs = np.zeros(len(where), dtype=np.uint32)
+        for mine, records in self._stored(where, "keys", _RECORD):
+            same[mine] = records["key"] == keys[mine]
+            crcs[mine] = records["crc"]
+        return same, crcs
+
+    def _read_checked(
+        self, where: np.ndarray, crcs: np.ndarray, keys: np.ndarray, out: np.ndarray, at: np.ndarray
+    ) -> np.ndarray:
         """Copy the rows at index positions `where` (k,) to out[at]; returns which of them were whole (k,)."""
         whole = np.zeros(len(where), dtype=bool)
-        names = list(self._sizes)
-        raw = _raw(keys)
-        for segment in np.unique(self._segments[where]):
-            name = names[segment]
+        for mine, rows in self._stored(where, "rows", self._row):
+            computed = [_crc(key, row) for key, row in zip(_raw(keys[mine]), rows, strict=True)]
+            good = np.array(computed, dtype=np.uint32) == crcs[mine]
+            whole[mine] = good
+            out[at[mine[good]]] = rows[good]
+        return whole
+
+    def _stored(self, where: np.ndarray, suffix: str, kind: np.dtype) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """What the files hold for index positions `where` (k,), a window at a time: positions in `where`, and a copy.
+
+        Segments or ends of them that are gone are left out.
+        """
+        segments, rows = self._segments[where], self._rows[where].astype(np.int64)
+        order = np.lexsort((rows, segments))  # as they lie in the files
+        most = max(1, _WINDOW // kind.itemsize)
+        for segment in np.unique(segments):
+            mine = order[np.searchsorted(segments[order], segment) : np.searchsorted(segments[order], segment, "right")]
             try:
-                stored = np.memmap(
-                    self.folder / f"{name}.rows", dtype="<f4", mode="r", shape=(self._sizes[name], self.dim)
-                )
+                with open(self.folder / f"{self._name(segment)}.{suffix}", "rb") as file:
+                    while len(mine):
+                        n = min(most, int(np.searchsorted(rows[mine], rows[mine[0]] + most)))
+                        yield mine[:n], _copy_rows(file.fileno(), kind, rows[mine[:n]])
+                        mine = mine[n:]
             except (OSError, ValueError):  # removed or cut since it was indexed
                 continue
-            mine = np.flatnonzero(self._segments[where] == segment)
-            for i in mine[np.argsort(self._rows[where[mine]])]:  # in the order of the file
-                row = np.array(stored[self._rows[where[i]]])
-                if _crc(raw[i], row) == self._crcs[where[i]]:
-                    out[at[i]] = row
-                    whole[i] = True
-        return whole
+
+
+def _copy_rows(file: int, kind: np.dtype, rows: np.ndarray) -> np.ndarray:
+    """Items `rows` (n,), ascending, of a file of items of a kind, by mapping the part of it that they lie in."""
+    start, end = int(rows[0]) * kind.itemsize, (int(rows[-1]) + 1) * kind.itemsize
+    page = start - start % mmap.ALLOCATIONGRANULARITY
+    mapped = mmap.mmap(file, end - page, access=mmap.ACCESS_READ, offset=page)
+    if len(rows) * kind.itemsize * _SPARSE < end - start and hasattr(mmap, "MADV_RANDOM"):
+        mapped.madvise(mmap.MADV_RANDOM)
+    items = np.frombuffer(mapped, dtype=kind, offset=start - page)
+    return items[rows - rows[0]]
+
+
+def _tags(keys: np.ndarray) -> np.ndarray:
+    """64 bits of each key: equal keys, equal tags, and hardly ever equal otherwise."""
+    parts = np.ascontiguousarray(keys).view(_PARTS)
+    return parts["head"] ^ (parts["view"] * _SPREAD)
 
 
 def _raw(keys: np.ndarray) -> list[bytes]:

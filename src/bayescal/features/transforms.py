@@ -90,10 +90,12 @@ def _largest_box(width: int, height: int) -> Box:
 
 
 def _normalised(image: Image.Image, how: Preprocess) -> np.ndarray:
-    pixels = np.asarray(image, dtype=np.float32) / np.float32(255)
-    pixels -= np.asarray(how.mean, dtype=np.float32)
-    pixels /= np.asarray(how.std, dtype=np.float32)
-    return pixels
+    """Divided by 255, minus the mean, divided by the deviation; row by row, because numpy is slow with 3 at a time."""
+    pixels = np.asarray(image).reshape(image.height, -1).astype(np.float32)
+    pixels /= np.float32(255)
+    pixels -= np.tile(np.asarray(how.mean, dtype=np.float32), image.width)
+    pixels /= np.tile(np.asarray(how.std, dtype=np.float32), image.width)
+    return pixels.reshape(image.height, image.width, 3)
 
 
 def _uniforms(content: str, view: int) -> Iterator[float]:

@@ -125,9 +125,9 @@ class Method(abc.ABC):
     schedule: ClassVar[Schedule] = staticmethod(cosine_with_warmup)
     # Entries of the parameters that no gradient touches (caches, running weights, what validation chose).
     frozen: ClassVar[tuple[str, ...]] = ()
-    # Images per call of `logits` in prediction, so that memory stays bounded; None: all at once, and each row is judged
-    # on its own images alone (where images are costly, or answered differently in other company).
-    predict_chunk: ClassVar[int | None] = 4096
+    # Images × rows × draws per call of `logits` in prediction, so that memory stays bounded; None: all at once, and
+    # each row is judged on its own images alone (where images are costly, or answered differently in other company).
+    predict_chunk: ClassVar[int | None] = 16384
 
     def __init__(self, task: Task, runs: Runs):
         self.task, self.runs = task, runs
@@ -182,6 +182,18 @@ class Method(abc.ABC):
             {name: value.detach() for name, value in terms.items()},
         )
 
+    def row_bytes(self, train: Samples) -> int:
+        """What one more row of a stack takes in training, roughly and rather too much: `stacks.group_runs` asks.
+
+        Here: parameters with their gradients, moments, best values and temporaries, and a batch on its way through.
+        """
+        held = 24 * sum(value[0].nbytes for value in self.init(train).values())
+        return held + 16 * self.runs.settings.get("batch_size", 0) * train.features[0, 0].nbytes
+
+    def images_at_once(self, n: int, draws: int = 1) -> int:
+        """How many of n images a call of `logits` is given."""
+        return max(1, n if self.predict_chunk is None else self.predict_chunk // (len(self.runs) * max(draws, 1)))
+
     def parameter_count(self, params: Params) -> int:
         """Learned numbers per run."""
         return sum(value[0].numel() for name, value in params.items() if name not in self.frozen)
@@ -203,7 +215,7 @@ def predict(
     prepared = method.prepare(params, draws)
     probs, entropy = [], []
     n = features.shape[-2]
-    for part in torch.arange(n, device=features.device).split(method.predict_chunk or max(n, 1)):
+    for part in torch.arange(n, device=features.device).split(method.images_at_once(n, draws)):
         places = None if groups is None else groups[part]
         log_p = method.logits(prepared, features[..., part, :], places).log_softmax(-1)  # (R, S, n, C)
         p = log_p.exp()

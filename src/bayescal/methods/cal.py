@@ -40,6 +40,7 @@ class CAL(Method):
         wanted = (runs["lambda_env"] != 0) | (runs["lambda_orth"] != 0)
         if task.n_environments > 1 and bool(wanted.any()):
             self.branches["environment"] = self.network(task, runs, task.environments, "environment")
+        self.read = self.network.together(list(self.branches.values()))
 
     def init(self, train: Samples) -> Params:
         return {
@@ -47,6 +48,10 @@ class CAL(Method):
             for branch, network in self.branches.items()
             for name, value in network.init().items()
         }
+
+    def row_bytes(self, train: Samples) -> int:
+        draws = self.runs.settings.get("train_samples", 1)
+        return super().row_bytes(train) + draws * sum(network.kept_bytes() for network in self.branches.values())
 
     def branch(self, params: Params, branch: str) -> Params:
         """The parameters of one branch under their own names."""
@@ -67,7 +72,8 @@ class CAL(Method):
         images = batch.features[:, None]  # (R, 1, B, D): the same for every draw
         y, e = batch.labels[:, None], batch.environments[:, None]  # (R, 1, B)
 
-        text_c = self.branches["class"].features(self.draw(params, "class", batch.step))  # (R, S, C, D)
+        texts = self.read([self.draw(params, branch, batch.step) for branch in self.branches])
+        text_c = texts[0]  # (R, S, C, D)
         logits_c = objectives.cosine_logits(images, text_c, scale)
         terms = {"ce": objectives.cross_entropy(logits_c, y).mean(1)}
         total = terms["ce"]
@@ -75,7 +81,7 @@ class CAL(Method):
             terms["irm"] = objectives.irm_penalty(logits_c, y, e, n_env).mean(1)
             total = total + runs["lambda_irm"] * terms["irm"]
         if "environment" in self.branches:
-            text_e = self.branches["environment"].features(self.draw(params, "environment", batch.step))
+            text_e = texts[1]
             logits_e = objectives.cosine_logits(images, text_e, scale)
             terms["env"] = objectives.cross_entropy(logits_e, e).mean(1)
             terms["orth"] = objectives.orthogonality(

@@ -25,6 +25,9 @@ class CoOp(Method):
     def init(self, train: Samples) -> Params:
         return self.prompts.init()
 
+    def row_bytes(self, train: Samples) -> int:
+        return super().row_bytes(train) + self.prompts.kept_bytes()
+
     def probed(self, params: Params) -> tuple[str, ...]:
         return ("context",)
 

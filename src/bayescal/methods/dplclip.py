@@ -74,6 +74,9 @@ class DPLCLIP(Method):
         last = f"mlp.{depth - 1}"
         return {**params, f"{last}.weight": torch.zeros_like(params[f"{last}.weight"]), f"{last}.bias": bias}
 
+    def row_bytes(self, train: Samples) -> int:
+        return super().row_bytes(train) + self.task.n_environments * self.network.kept_bytes()
+
     def contexts(self, params: Params, z: Tensor, step: int | None = None) -> Tensor:
         """Context vectors of environment features (R or 1, G, D) → (R, G, M, W); with a step, under its dropout."""
         depth = self.runs["mlp_depth"]

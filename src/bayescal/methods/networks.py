@@ -5,7 +5,7 @@ in Bayes-CAL) is the method's business.
 """
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import torch
@@ -15,7 +15,7 @@ from bayescal import rng
 from bayescal.errors import MethodError
 from bayescal.methods.base import Runs, Task
 from bayescal.optim import Params
-from bayescal.prompts import Layout, PromptTree
+from bayescal.prompts import Layout, PromptForest, PromptTree
 from bayescal.space import Space, choice, setting
 
 
@@ -38,6 +38,15 @@ class TaskNetwork(abc.ABC):
     @abc.abstractmethod
     def features(self, phi: Tensor) -> Tensor:
         """Text features of draws of φ: (R, S, …) → (R, S, K, D)."""
+
+    @classmethod
+    def together(cls, networks: Sequence["TaskNetwork"]) -> Callable[[Sequence[Tensor]], list[Tensor]]:
+        """`features` of several networks of this kind, as one computation where that is faster."""
+        return lambda phis: [network.features(phi) for network, phi in zip(networks, phis, strict=True)]
+
+    def kept_bytes(self) -> int:
+        """What `features` of one run and draw keeps for the backward pass."""
+        return 0
 
 
 class PromptNetwork(TaskNetwork):
@@ -78,3 +87,10 @@ class PromptNetwork(TaskNetwork):
 
     def features(self, phi: Tensor) -> Tensor:
         return self.tree(phi)
+
+    @classmethod
+    def together(cls, networks: Sequence["PromptNetwork"]) -> Callable[[Sequence[Tensor]], list[Tensor]]:
+        return PromptForest([network.tree for network in networks])
+
+    def kept_bytes(self) -> int:
+        return self.task.text.kept_bytes(self.tree.n_tokens)

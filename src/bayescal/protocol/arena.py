@@ -9,6 +9,7 @@ classes that are kept for new names.
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +19,14 @@ from torch import Tensor
 
 from bayescal.data.datasets.base import Dataset, Fold
 from bayescal.data.manifest import Manifest
-from bayescal.data.splits import check_leaks, few_shot_split
+from bayescal.data.splits import Hashes, check_leaks, few_shot_split
 from bayescal.errors import DataError
 from bayescal.stacks import Problem
 
 if TYPE_CHECKING:
     from bayescal.backbones.base import Backbone
     from bayescal.backbones.defaults import TrainingDefaults
+    from bayescal.cluster import Cluster
 
 
 def portable_name(backbone: str) -> str:
@@ -65,53 +67,53 @@ class Sets:
 def draw_sets(
     dataset: Dataset,
     manifest: Manifest,
-    hashes: Sequence[str | None],
+    hashes: Hashes | Sequence[str | None],
     fold: Fold,
     seed: int,
     shots: int,
     val_shots: int,
 ) -> Sets:
     """The sets of a fold for one seed: balanced few-shot draws, and no test image in any other set (by content)."""
-    test_hashes = {hashes[i] for i in np.flatnonzero(fold.test)} - {None}
-    names = {"class_names": manifest.classes, "environment_names": manifest.environments, "hashes": hashes}
+    hashes = Hashes.of(hashes)
+    test = np.flatnonzero(fold.test)
+    tested = hashes.same_as(test)
+    names = {"class_names": manifest.classes, "environment_names": manifest.environments}
     ids = (manifest.class_ids, manifest.environment_ids)
     split = few_shot_split(
-        *ids, train_environments=fold.train_environments, shots=shots,
-        val_shots=0 if fold.val is not None else val_shots, seed=seed, forbidden=test_hashes, pool=fold.pool, **names,
+        *ids, train_environments=fold.train_environments, shots=shots, hashes=hashes,
+        val_shots=0 if fold.val is not None else val_shots, seed=seed, forbidden=tested, pool=fold.pool, **names,
     )  # fmt: skip
     judged, notes = {"val": split.val}, list(split.notes)
-    taken = {hashes[i] for i in split.train} - {None}
+    taken = hashes.same_as(split.train)
 
-    def draw(part: str, mask: np.ndarray, forbidden: set[str]) -> np.ndarray:
+    def draw(part: str, mask: np.ndarray, forbidden: np.ndarray) -> np.ndarray:
         # A place need not have every class, so only the images in question are shown: draws go by names and contents.
-        rows = np.array([i for i in np.flatnonzero(mask) if hashes[i] not in forbidden], dtype=np.int64)
+        rows = np.flatnonzero(mask & ~forbidden)
         if not rows.size:
             raise DataError(f"{dataset.title}, {fold.name}: every image of {part} is also in the test or training set")
         few = few_shot_split(
             *(column[rows] for column in ids), train_environments=np.unique(manifest.environment_ids[rows]),
-            shots=val_shots, val_shots=0, seed=seed, **{**names, "hashes": [hashes[i] for i in rows]},
+            shots=val_shots, val_shots=0, seed=seed, hashes=hashes.take(rows), **names,
         )  # fmt: skip
         notes.extend(_shortages(part, manifest, rows[few.train], val_shots))
         return rows[few.train]
 
     if fold.val is not None:
-        judged["val"] = draw("val", fold.val, test_hashes | taken)
+        judged["val"] = draw("val", fold.val, tested | taken)
     if not judged["val"].size:
         raise DataError(f"{dataset.title}, {fold.name}: no image is left for validation. Use fewer --shots.")
-    test = np.flatnonzero(fold.test)
     if fold.test_val is not None:
-        judged["test_val"] = draw("test_val", fold.test_val, test_hashes | taken)
+        judged["test_val"] = draw("test_val", fold.test_val, tested | taken)
     else:
         judged["test_val"] = draw("test_val", fold.test, taken)
-        seen = {hashes[i] for i in judged["test_val"]}
-        judged["test_rest"] = test[np.array([hashes[i] not in seen for i in test], dtype=bool)]
+        judged["test_rest"] = test[~np.isin(hashes.numbers[test], hashes.numbers[judged["test_val"]])]
     if fold.ood_val is not None:
-        judged["ood_val"] = draw("ood_val", fold.ood_val, test_hashes | taken)
+        judged["ood_val"] = draw("ood_val", fold.ood_val, tested | taken)
     judged["test"] = test
-    content = lambda rows: [hashes[i] for i in rows]  # noqa: E731
-    paths = lambda rows: [manifest.paths[i] for i in rows]  # noqa: E731
     for name, rows in (("train", split.train), ("val", judged["val"])):
-        check_leaks(content(rows), content(test), paths(rows), paths(test), names=(name, "test"))
+        shared = test[hashes.same_as(rows)[test]]  # none, unless a draw went wrong
+        paths = ([manifest.paths[i] for i in some] for some in (rows, shared))
+        check_leaks(hashes.at(rows), hashes.at(shared), *paths, names=(name, "test"))
     return Sets(split.train, judged, _digest(split.train, judged, hashes), tuple(notes))
 
 
@@ -125,10 +127,11 @@ def _shortages(part: str, manifest: Manifest, rows: np.ndarray, wanted: int) -> 
     ]
 
 
-def _digest(train: np.ndarray, judged: Mapping[str, np.ndarray], hashes: Sequence[str | None]) -> str:
+def _digest(train: np.ndarray, judged: Mapping[str, np.ndarray], hashes: Hashes) -> str:
     digest = hashlib.sha256()
     for name, rows in sorted({"train": train, **judged}.items()):
-        digest.update(f"{name}:{','.join(sorted(str(hashes[i]) for i in rows))};".encode())
+        in_order = rows[np.argsort(hashes.numbers[rows], kind="stable")]
+        digest.update(f"{name}:{','.join(map(str, hashes.at(in_order)))};".encode())
     return digest.hexdigest()
 
 
@@ -154,11 +157,15 @@ class Arena:
     def device(self) -> torch.device:
         return self.problem.features.device
 
+    @cached_property
+    def _numbered(self) -> Hashes:
+        return Hashes.of(self.hashes)
+
     def sets(self, fold: Fold, seed: int) -> Sets:
         key = (fold.name, seed)
         if key not in self._sets:
             self._sets[key] = draw_sets(
-                self.dataset, self.manifest, self.hashes, fold, seed, self.shots, self.val_shots
+                self.dataset, self.manifest, self._numbered, fold, seed, self.shots, self.val_shots
             )
         return self._sets[key]
 
@@ -229,6 +236,7 @@ def open_arena(
     device: str | torch.device = "cpu",
     cache: Path | None = None,
     progress: bool = False,
+    cluster: "Cluster | None" = None,
 ) -> Arena:
     """Hash the images, draw the sets of every fold and seed, and encode the images that are in one of them."""
     from bayescal.features import FeatureBank
@@ -239,13 +247,14 @@ def open_arena(
     hashes, unreadable = hash_all(manifest.paths, usable_cores())
     if unreadable:
         raise DataError(_bad_images(dataset, {manifest.paths[i]: why for i, why in unreadable.items()}))
+    numbered = Hashes.of(hashes)
     found = {
-        (fold.name, seed): draw_sets(dataset, manifest, hashes, fold, seed, shots, val_shots)
+        (fold.name, seed): draw_sets(dataset, manifest, numbered, fold, seed, shots, val_shots)
         for fold in dataset.folds(manifest)
         for seed in seeds
     }
     wanted = np.unique(np.concatenate([*(sets.rows for sets in found.values()), _new_rows(dataset, manifest)]))
-    bank = FeatureBank(backbone, cache)
+    bank = FeatureBank(backbone, cache, cluster=cluster)
     encoded = bank.encode([manifest.paths[i] for i in wanted], progress=progress)
     if encoded.failures:
         raise DataError(_bad_images(dataset, {failure.name: failure.reason for failure in encoded.failures}))

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -29,6 +29,9 @@ from bayescal.protocol.store import Record, Store
 from bayescal.protocol.study import Drawn
 from bayescal.space import Config, settings_of
 from bayescal.stacks import Run, RunResult, group_runs, train_runs
+
+if TYPE_CHECKING:
+    from bayescal.cluster import Cluster
 
 FORMAT = 1  # of records; part of every key, so records of another meaning are never taken for these
 DRAWS = 20  # posterior draws of a prediction that is reported
@@ -89,17 +92,26 @@ def run_all(
     trajectory: bool = False,
     extra: Extra | None = None,
     wait: Callable[[int], None] = lambda runs: time.sleep(2.0),
+    cluster: "Cluster | None" = None,
 ) -> list[Record]:
     """The records of these runs, of one entry on one arena; what is missing is trained, or waited for.
 
     Runs that another living process has claimed are waited for, and taken over should it die. `extra` adds entries to
-    the records from the trained runs; with `trajectory` these know their parameters at every epoch.
+    the records from the trained runs; with `trajectory` these know their parameters at every epoch. With a `cluster`,
+    stacks are cut into shards that its workers train; then there are no checkpoints, a lost shard is begun again.
     """
     by_key = {run.key: run for run in planned}
     finished = store.finished(list(by_key))
     missing = [key for key in by_key if key not in finished]
     while missing:
-        for keys in _stacks([by_key[key] for key in missing], missing, max_rows):
+        rows = max_rows if cluster is None else min(max_rows, cluster.share(len(missing)))
+        stacks = _stacks([by_key[key] for key in missing], missing, rows)
+        if cluster is not None:
+            from bayescal.protocol.shards import run_shards
+
+            run_shards(cluster, store, by_key, stacks, advance, trajectory, extra)
+            stacks = ()
+        for keys in stacks:
             mine = store.claim(keys)
             if not mine:
                 continue

@@ -67,7 +67,8 @@ class Store:
         except (sql.exc.SQLAlchemyError, ImportError, OSError) as error:
             raise DataError(
                 f"the database {shown(url)} cannot be opened ({_first_line(error)}). Expected a SQLAlchemy address "
-                "such as sqlite:///results/study.db or postgresql://user@host/name"
+                "such as sqlite:///results/study.db or postgresql+psycopg://user@host/name (which needs "
+                'pip install "bayescal[postgres]")'
             ) from error
         self.owner = process_identity()
 
@@ -76,7 +77,7 @@ class Store:
     def add(self, records: Iterable[Record]) -> None:
         """Write finished runs and give up their claims, in one transaction. A record that is there stays as it is."""
         with self.engine.begin() as connection:
-            for record in records:
+            for record in sorted(records, key=_key):  # in one order everywhere: no two processes lock crosswise
                 row = {name: record[name] for name in ("key", "dataset", "entry", "fold", "seed")}
                 row |= {"backbone": record["backbone"]["fingerprint"], "body": json.dumps(record)}
                 # Another process may have written the same run; which of the two equal records stays is all one.
@@ -107,11 +108,11 @@ class Store:
 
     def claim(self, keys: Sequence[str]) -> list[str]:
         """Take these runs for this process; those that a living process has, or that are finished, are left out."""
-        mine = []
+        mine: set[str] = set()
         with self.engine.begin() as connection:
             now = time.time()
             rows = {row.key: row for row in self._in_parts(keys, _claimed, connection)}
-            for key in keys:
+            for key in sorted(keys):
                 if key in rows:
                     if rows[key].owner != self.owner and not _abandoned(rows[key].owner, rows[key].renewed, now):
                         continue
@@ -124,12 +125,13 @@ class Store:
                     new = self._insert_new(_claims).values(key=key, owner=self.owner, renewed=now)
                     taken = connection.execute(new).rowcount
                 if taken:
-                    mine.append(key)
+                    mine.add(key)
             # Asked after claiming: a run that was finished in the meantime has a record and no claim any more.
-            done = {row.key for row in self._in_parts(mine, _recorded, connection)}
-            for key in done:
+            done = {row.key for row in self._in_parts(sorted(mine), _recorded, connection)}
+            for key in sorted(done):
                 connection.execute(sql.delete(_claims).where(_claims.c.key == key))
-        return [key for key in mine if key not in done]
+        mine -= done
+        return [key for key in keys if key in mine]
 
     def renew(self) -> None:
         """Say that this process is still at work on what it has claimed."""
@@ -149,8 +151,10 @@ class Store:
         """An insert that leaves a row with the same key as it is; every database spells that its own way."""
         name = self.engine.dialect.name
         if name in ("sqlite", "postgresql"):
-            return import_module(f"sqlalchemy.dialects.{name}").insert(table).on_conflict_do_nothing()
-        return sql.insert(table).prefix_with("IGNORE")  # MySQL, MariaDB
+            insert = import_module(f"sqlalchemy.dialects.{name}").insert(table).on_conflict_do_nothing()
+        else:
+            insert = sql.insert(table).prefix_with("IGNORE")  # MySQL, MariaDB
+        return insert.execution_options(preserve_rowcount=True)  # else PostgreSQL's driver says −1 for "none" and "one"
 
     def _in_parts(self, keys: Sequence[str], query: Any, connection: Any = None) -> list[Any]:
         """Rows of a query over many keys; databases limit how many a single one may name."""
@@ -160,6 +164,10 @@ class Store:
                 for start in range(0, len(keys), _IN_ONE_QUERY)
                 for row in at.execute(query(sql.column("key").in_(keys[start : start + _IN_ONE_QUERY]))).all()
             ]
+
+
+def _key(record: Record) -> str:
+    return record["key"]
 
 
 def _claimed(part: Any) -> Any:

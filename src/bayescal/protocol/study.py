@@ -8,6 +8,7 @@ kill, and when another parameter is added to the space.
 import random
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,11 @@ class Study:
 
     def tell(self, number: int, value: float) -> None:
         """The score of a draw (mean validation accuracy), for the sampler and for Optuna's dashboard."""
-        if self.optuna is not None:
+        if self.optuna is None:
+            return
+        from optuna.exceptions import UpdateFinishedTrialError
+
+        with suppress(UpdateFinishedTrialError):  # another process said the same a moment ago
             self.optuna.tell(number, value, skip_if_finished=True)
 
     @property

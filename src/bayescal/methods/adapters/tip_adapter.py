@@ -45,7 +45,7 @@ class TipAdapter(Method):
     cost = "none; the search tries 4,000 settings on the validation images"
     citation = "Zhang et al., Tip-Adapter: Training-free Adaption of CLIP for Few-shot Classification, ECCV 2022"
     frozen = ("keys", "values", "alpha", "beta")
-    predict_chunk = 512  # every image is compared with every key
+    predict_chunk = 4096  # every image is compared with every key
     space: ClassVar[Space] = TIP
 
     def __init__(self, task: Task, runs: Runs):

@@ -1,0 +1,96 @@
+"""Images on a cluster: workers read, check and encode them; the cache is written by the process that asked."""
+
+import os
+import socket
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bayescal.backbones.base import Backbone
+from bayescal.cluster import Cluster
+from bayescal.data.images import ImageError, content_hash
+from bayescal.errors import DataError
+from bayescal.features.compute import _CPU_BATCH, PixelsOf, Rows, Wanted, _groups, compute
+from bayescal.features.pipeline import usable_cores
+
+LARGEST = 1024  # views in one task: enough to be worth sending, few enough to be worth losing
+
+Found = tuple[list[int], list[int], np.ndarray, dict[int, str]]  # image of each row, its view, features, problems
+
+
+@dataclass(eq=False)
+class Encoding:
+    """What a worker has to know to encode images."""
+
+    backbone: Backbone
+    pixels_of: PixelsOf
+    batch_size: int
+
+    def to(self, device: str) -> "Encoding":
+        return replace(self, backbone=self.backbone.to(device))
+
+    def __call__(self, images: list[Wanted]) -> Found:
+        for image in images:
+            _refuse_other(image)
+        total = sum(len(image.views) for image in images)
+        parts = list(compute(self.backbone, images, total, self.pixels_of, usable_cores(), self.batch_size))
+        values = [part.values for part in parts if len(part.values)] or [np.empty((0, self.backbone.dim), np.float32)]
+        return (
+            [image.index for part in parts for image in part.images],
+            [view for part in parts for view in part.views],
+            np.concatenate(values),
+            {index: why for part in parts for index, why in part.problems.items()},
+        )
+
+
+def compute_on(
+    cluster: Cluster, backbone: Backbone, images: Iterable[Wanted], total: int, pixels_of: PixelsOf, batch_size: int
+) -> Iterator[Rows]:
+    """As `compute`, on the workers of a cluster."""
+    if not total:
+        return
+    work = Encoding(backbone.to("cpu"), pixels_of, batch_size)
+    # The same batches as on one machine, as far as they can be: rounding depends on the size of a batch.
+    batch = min(_CPU_BATCH, batch_size) if cluster.device == "cpu" else batch_size
+    parts = _parts(images, batch, min(LARGEST, cluster.share(total)))
+    for part, (indices, views, values, problems) in cluster.scatter(work, parts):
+        by_index = {image.index: image for image in part}
+        yield Rows(tuple(by_index[i] for i in indices), tuple(views), values, problems)
+
+
+def _parts(images: Iterable[Wanted], batch: int, size: int) -> Iterator[list[Wanted]]:
+    """Whole batches that add up to `size` views or more."""
+    part: list[Wanted] = []
+    for group in _groups(map(_whole_name, images), batch):
+        part += group
+        if sum(len(image.views) for image in part) >= size:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def _whole_name(image: Wanted) -> Wanted:
+    """A worker starts in another folder."""
+    if not isinstance(image.source, str | os.PathLike):
+        return image
+    return replace(image, source=os.path.abspath(image.source))
+
+
+def _refuse_other(image: Wanted) -> None:
+    """The worker must see the very files: features are kept under what the image is, not where it lies."""
+    if not isinstance(image.source, str | os.PathLike):
+        return
+    try:
+        found = content_hash(image.source)
+    except ImageError as error:
+        raise DataError(
+            f"{str(error).rstrip('.')}. {socket.gethostname()} has to reach the images under the same path as the "
+            "machine that asked: mount the same folder on every node"
+        ) from error
+    if found != image.content:
+        raise DataError(
+            f"{image.source}: is another file on {socket.gethostname()} than on the machine that asked. Mount the same "
+            "folder on every node"
+        )
