@@ -106,11 +106,12 @@ def test_unreadable_images_are_left_out_and_named(make, data, tmp_path):
     assert paths[17].name in message
     assert classifier.record_["unreadable_images"] == 2
     assert classifier.record_["train_images"] + classifier.record_["validation_images"] == 46
-    # What is left is what a fit without them learns: no row slipped.
+    # What is left is what a fit without them learns: no row slipped. Not to the last digit: other images share a batch
+    # of the image tower, which rounds differently then. A slipped row moves probabilities by tenths.
     rows = [i for i in range(len(data)) if i not in (5, 17)]
     part = data.take(rows)
     same = make().fit(part.images, part.classes, part.environments, data.every(2)[rows])
-    assert np.array_equal(classifier.predict_proba(data.images), same.predict_proba(data.images))
+    assert np.allclose(classifier.predict_proba(data.images), same.predict_proba(data.images), atol=1e-3)
 
 
 def test_a_class_without_a_readable_image_is_refused(make, data, tmp_path):
