@@ -30,6 +30,7 @@ class CAL(Method):
     learns = "context vectors of a class and an environment prompt"
     cost = "two prompt trees (classes, environments)"
     citation = "Zhu et al., Bayesian Cross-Modal Alignment Learning for Few-Shot OoD Generalization, AAAI 2023"
+    predict_chunk = 65536  # an image is one cosine per class
     network: ClassVar[type[TaskNetwork]] = PromptNetwork
     space: ClassVar[Space] = {**COMMON, **PromptNetwork.space, **CAL_TERMS}
 

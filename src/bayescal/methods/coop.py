@@ -16,6 +16,7 @@ class CoOp(Method):
     learns = "context vectors of a class prompt"
     cost = "one prompt tree"
     citation = "Zhou et al., Learning to Prompt for Vision-Language Models, IJCV 2022"
+    predict_chunk = 65536  # an image is one cosine per class
     space: ClassVar[Space] = {**COMMON, **PromptNetwork.space}
 
     def __init__(self, task: Task, runs: Runs):
