@@ -56,7 +56,7 @@ class Sets:
 
     train: np.ndarray
     judged: Mapping[str, np.ndarray]
-    digest: str  # of the contents of all sets: equal images, equal digest, on every machine
+    digest: str  # of all sets, by content and label: equal images, equal digest, on every machine
     notes: tuple[str, ...] = ()
 
     @property
@@ -114,7 +114,7 @@ def draw_sets(
         shared = test[hashes.same_as(rows)[test]]  # none, unless a draw went wrong
         paths = ([manifest.paths[i] for i in some] for some in (rows, shared))
         check_leaks(hashes.at(rows), hashes.at(shared), *paths, names=(name, "test"))
-    return Sets(split.train, judged, _digest(split.train, judged, hashes), tuple(notes))
+    return Sets(split.train, judged, _digest(split.train, judged, hashes, manifest), tuple(notes))
 
 
 def _shortages(part: str, manifest: Manifest, rows: np.ndarray, wanted: int) -> list[str]:
@@ -127,11 +127,14 @@ def _shortages(part: str, manifest: Manifest, rows: np.ndarray, wanted: int) -> 
     ]
 
 
-def _digest(train: np.ndarray, judged: Mapping[str, np.ndarray], hashes: Hashes) -> str:
+def _digest(train: np.ndarray, judged: Mapping[str, np.ndarray], hashes: Hashes, manifest: Manifest) -> str:
+    """Of the images of all sets by content, and of what each is labelled as: a corrected label is another split."""
     digest = hashlib.sha256()
     for name, rows in sorted({"train": train, **judged}.items()):
-        in_order = rows[np.argsort(hashes.numbers[rows], kind="stable")]
-        digest.update(f"{name}:{','.join(map(str, hashes.at(in_order)))};".encode())
+        classes = [manifest.classes[c] for c in manifest.class_ids[rows]]
+        environments = [manifest.environments[e] for e in manifest.environment_ids[rows]]
+        images = [f"{h} {c!r} {e!r}" for h, c, e in zip(hashes.at(rows), classes, environments, strict=True)]
+        digest.update(f"{name}:{','.join(sorted(images))};".encode())  # sorted: the order of the files plays no part
     return digest.hexdigest()
 
 

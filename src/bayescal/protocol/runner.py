@@ -33,7 +33,7 @@ from bayescal.stacks import Run, RunResult, group_runs, train_runs
 if TYPE_CHECKING:
     from bayescal.cluster import Cluster
 
-FORMAT = 1  # of records; part of every key, so records of another meaning are never taken for these
+FORMAT = 2  # of records; part of every key, so records of another meaning are never taken for these
 DRAWS = 20  # posterior draws of a prediction that is reported
 PROBE_EVERY = 3  # epochs between looks at the gradient of each term
 RENEW_SECONDS = 30.0
