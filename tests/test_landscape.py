@@ -1,6 +1,5 @@
 """The loss landscape: the plane of the path, the grid on it, and losses that are those of the run's own method."""
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -143,11 +142,7 @@ def test_landscape_of_a_bowl_is_the_bowl(monkeypatch):
 
 @pytest.fixture(scope="module")
 def word_vectors(tmp_path_factory) -> str:
-    path = tmp_path_factory.mktemp("words") / "words.npz"
-    words = (*tiny.CLASSES, *tiny.ENVIRONMENTS)
-    table = np.random.default_rng(0).normal(size=(len(words), 10)).astype(np.float32)
-    np.savez(path, words=np.array(words), rows=np.arange(len(words)), table=table)
-    return str(path)
+    return tiny.tiny_word_vectors(tmp_path_factory.mktemp("words"))
 
 
 def trained(name: str, problem: stacks.Problem, **options) -> tuple[RunResult, Run]:

@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
 
@@ -30,11 +29,7 @@ PHI_C = {  # the learned parameters of the class branch's mean
 
 @pytest.fixture(scope="module")
 def word_vectors(tmp_path_factory) -> str:
-    path = tmp_path_factory.mktemp("words") / "words.npz"
-    words = (*tiny.CLASSES, *tiny.ENVIRONMENTS)
-    table = np.random.default_rng(0).normal(size=(len(words), 10)).astype(np.float32)
-    np.savez(path, words=np.array(words), rows=np.arange(len(words)), table=table)
-    return str(path)
+    return tiny.tiny_word_vectors(tmp_path_factory.mktemp("words"))
 
 
 @pytest.fixture

@@ -1,5 +1,8 @@
 """A tiny random text tower and synthetic features, for tests of methods and training."""
 
+from pathlib import Path
+
+import numpy as np
 import torch
 
 from bayescal.backbones.text_tower import TextTower
@@ -58,3 +61,11 @@ def tiny_run(config: dict, seed: int, environments: tuple[int, ...] = (0, 1), n:
     order = pool[torch.randperm(len(pool), generator=g)]
     judged = {"val": order[n : n + 15], "test": torch.tensor([i for i in range(120) if (i // 3) % 3 == 2])}
     return Run({**config, **changes}, seed, order[:n], judged)
+
+
+def tiny_word_vectors(folder: Path) -> str:
+    """A file of random word vectors for the tiny names; where it is."""
+    words = (*CLASSES, *ENVIRONMENTS)
+    table = np.random.default_rng(0).normal(size=(len(words), 10)).astype(np.float32)
+    np.savez(folder / "words.npz", words=np.array(words), rows=np.arange(len(words)), table=table)
+    return str(folder / "words.npz")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bayescal.cli.options import Cache, Device, Ray, open_cluster, parse_seeds
+from bayescal.cli.options import Cache, Device, Ray, Shots, ValShots, open_cluster, parse_seeds
 from bayescal.cli.screen import note, out, plain_table, shows_progress, tell
 from bayescal.errors import BayescalError
 
@@ -56,12 +56,8 @@ def bench(
     trials: Annotated[int | None, typer.Option(min=1, help="Hyper-parameter draws. Default: 20.")] = None,
     seeds: Annotated[str | None, typer.Option(metavar="LIST", help="Seeds. Default: 1,2,3.")] = None,
     sampler: Annotated[str, typer.Option(help="How draws are made: random (as the paper) or tpe.")] = "random",
-    shots: Annotated[
-        int | None, typer.Option(min=1, help="Training images per class. Default: the data set's.")
-    ] = None,
-    val_shots: Annotated[
-        int | None, typer.Option(min=1, help="Validation images per class. Default: the data set's.")
-    ] = None,
+    shots: Shots = None,
+    val_shots: ValShots = None,
     storage: Storage = None,
     word_vectors: Annotated[
         Path | None, typer.Option(envvar="BAYESCAL_WORD_VECTORS", help="Word vectors, for the W2V instance.")

@@ -42,6 +42,8 @@ MovedBackbone = Annotated[
         rich_help_panel="Running",
     ),
 ]
+Shots = Annotated[int | None, typer.Option(min=1, help="Training images per class. Default: the data set's.")]
+ValShots = Annotated[int | None, typer.Option(min=1, help="Validation images per class. Default: the data set's.")]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder written by `bayescal fit`.", show_default=False)]
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from bayescal.cli.options import Cache, Device, Force, Ray, open_cluster, parse_seeds
+from bayescal.cli.options import Cache, Device, Force, Ray, Shots, ValShots, open_cluster, parse_seeds
 from bayescal.cli.screen import count, shows_progress, tell
 from bayescal.errors import DataError
 
@@ -16,12 +16,8 @@ def pack(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Ends in .bundle.")],
     backbone: Annotated[str, typer.Option(help="The frozen model (`bayescal backbones`).")] = "mini",
     seeds: Annotated[str, typer.Option(metavar="LIST", help="Seeds whose images are packed.")] = "1,2,3",
-    shots: Annotated[
-        int | None, typer.Option(min=1, help="Training images per class. Default: the data set's.")
-    ] = None,
-    val_shots: Annotated[
-        int | None, typer.Option(min=1, help="Validation images per class. Default: the data set's.")
-    ] = None,
+    shots: Shots = None,
+    val_shots: ValShots = None,
     text: Annotated[
         list[str], typer.Option("--text", help="Another template or starting text that methods will ask for.")
     ] = [],  # noqa: B006
