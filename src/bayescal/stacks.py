@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayescal.console import messages
+from bayescal.console import training_bar
 from bayescal.errors import MethodError
 from bayescal.memory import activation_budget
 from bayescal.methods import get_method
@@ -186,11 +186,7 @@ def epoch_bar(title: str | Callable[[int], None] | None, total: int) -> Iterator
     if not isinstance(title, str):
         yield title or (lambda n: None)
         return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-    columns += (TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=messages(), transient=True) as bar:
+    with training_bar() as bar:
         task = bar.add_task(title, total=total)
         yield lambda n: bar.advance(task, n)
 

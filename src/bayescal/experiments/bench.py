@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bayescal.console import training_bar
 from bayescal.data.datasets.base import Dataset
 from bayescal.experiments.sources import Sources
 from bayescal.protocol.arena import Arena, portable_name
@@ -161,13 +162,7 @@ class Bench:
         if not self.show:
             yield _Bar()
             return
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-        from bayescal.console import messages
-
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-        columns += (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-        with Progress(*columns, console=messages(), transient=True) as progress:
+        with training_bar() as progress:
             # Searches that have not been looked at yet count as one of average size, so that the time left is fair.
             yield _RichBar(progress, len(searches), self.options)
 

@@ -106,28 +106,40 @@ def run_all(
     while missing:
         rows = max_rows if cluster is None else min(max_rows, cluster.share(len(missing)))
         stacks = _stacks([by_key[key] for key in missing], missing, rows)
-        if cluster is not None:
+        if cluster is None:
+            for keys in stacks:
+                _run_stack(store, by_key, keys, checkpoints, advance, trajectory, extra)
+        else:
             from bayescal.protocol.shards import run_shards
 
             run_shards(cluster, store, by_key, stacks, advance, trajectory, extra)
-            stacks = ()
-        for keys in stacks:
-            mine = store.claim(keys)
-            if not mine:
-                continue
-            with store.releasing():
-                part = [by_key[key] for key in mine]
-                kept = checkpoints / hashlib.sha256("".join(mine).encode()).hexdigest()[:16] if checkpoints else None
-                results = _train(store, part, kept, advance, trajectory)
-                records = _records(part, mine, results, extra)
-                store.add(records)
-                if kept is not None:
-                    shutil.rmtree(kept, ignore_errors=True)  # a checkpoint of what is recorded serves nobody
         finished = store.finished(missing)
         missing = [key for key in missing if key not in finished]
         if missing:
             wait(len(missing))
     return store.records(list(by_key))
+
+
+def _run_stack(
+    store: Store,
+    by_key: Mapping[str, Planned],
+    keys: Sequence[str],
+    checkpoints: Path | None,
+    advance: Callable[[int], None],
+    trajectory: bool,
+    extra: Extra | None,
+) -> None:
+    """Train and record those of these runs that no other process has."""
+    mine = store.claim(keys)
+    if not mine:
+        return
+    with store.releasing():
+        part = [by_key[key] for key in mine]
+        kept = checkpoints / hashlib.sha256("".join(mine).encode()).hexdigest()[:16] if checkpoints else None
+        results = _train(store, part, kept, advance, trajectory)
+        store.add(_records(part, mine, results, extra))
+        if kept is not None:
+            shutil.rmtree(kept, ignore_errors=True)  # a checkpoint of what is recorded serves nobody
 
 
 def row_epochs(planned: Sequence[Planned]) -> int:
