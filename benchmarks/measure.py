@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import math
 import os
 import platform
 import statistics
@@ -32,6 +33,9 @@ class Result:
     target: float | None = None
     unit: str = "s"
     notes: dict[str, Any] = field(default_factory=dict)  # what else was found: spread, largest difference, …
+    tokens: int | None = None  # that the text tower reads
+    operations: float | None = None  # of the products: a multiplication and an addition are two
+    memory: float | None = None  # peak, in GB
 
     @property
     def ratio(self) -> float | None:
@@ -50,13 +54,18 @@ class Result:
             target = f"≤ {show(self.target, self.unit)}" if self.ratio is None else f"≥ {self.target:g}×"
         plain = "" if self.plain is None else show(self.plain, self.unit)
         met = {None: "", True: "yes", False: "[bold red]no[/]"}[self.met]
-        return [self.what, show(self.ours, self.unit), plain, ratio, target, met]
+        tokens = "" if self.tokens is None else f"{self.tokens:,}"
+        operations = "" if self.operations is None else scientific(self.operations)
+        memory = "" if self.memory is None else f"{self.memory:.3g} GB"
+        return [
+            self.what, show(self.ours, self.unit), plain, ratio, target, met, tokens, operations, memory,
+        ]  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "ratio": self.ratio, "met": self.met}
 
 
-COLUMNS = ("what", "ours", "plain", "ratio", "target", "met?")
+COLUMNS = ("what", "ours", "plain", "ratio", "target", "met?", "tokens", "operations", "memory")
 
 
 def show(value: float, unit: str) -> str:
@@ -64,6 +73,26 @@ def show(value: float, unit: str) -> str:
     if unit == "s" and value < 1.0:
         return f"{value * 1000:.3g} ms"
     return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+
+
+def scientific(operations: float) -> str:
+    """2.4e12 → 2.4 T."""
+    power = min(max(int(math.log10(max(operations, 1)) // 3), 0), 5)
+    return f"{operations / 1000**power:.3g} {('', 'k', 'M', 'G', 'T', 'P')[power]}"
+
+
+def count_operations(function: Callable[[], Any]) -> float:
+    """Operations of all products that a call computes, forward and backward."""
+    import torch
+    from torch.utils import flop_counter
+
+    def addmm(_: Any, a: Any, b: Any, **kwargs: Any) -> int:  # in place, which torch's own count leaves out
+        return 2 * a[0] * a[1] * b[1]
+
+    more = {torch.ops.aten.addmm_: addmm}
+    with flop_counter.FlopCounterMode(display=False, custom_mapping=more) as counter:
+        function()
+    return float(counter.get_total_flops())
 
 
 def interleaved(
@@ -106,7 +135,12 @@ def processors_used(seconds: float = 0.5) -> float:
 
 
 def commit() -> str | None:
-    """The checked-out commit, with a + when files differ from it; None outside a repository."""
+    """The checked-out commit, with a + when files differ from it; None outside a repository.
+
+    A copy of the files without their history says which commit it is in BENCHMARK_COMMIT.
+    """
+    if "BENCHMARK_COMMIT" in os.environ:
+        return os.environ["BENCHMARK_COMMIT"]
     try:
         head = _git("rev-parse", "HEAD")
         return head + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
@@ -136,9 +170,9 @@ def make_record(results: Sequence[Result], command: str, **about: Any) -> dict[s
     }
 
 
-def write_record(results: Sequence[Result], path: Path = RECORDS, **about: Any) -> None:
+def write_record(results: Sequence[Result], path: Path = RECORDS, program: str = "benchmarks", **about: Any) -> None:
     """Append the results to the records."""
-    record = make_record(results, " ".join(["python -m benchmarks", *sys.argv[1:]]), **about)
+    record = make_record(results, " ".join([f"python -m {program}", *sys.argv[1:]]), **about)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(record, ensure_ascii=False) + "\n")
@@ -161,7 +195,8 @@ def print_results(results: Sequence[Result], title: str = "") -> None:
 
     table = Table(title=title or None)
     for column in COLUMNS:
-        table.add_column(column, justify="left" if column in ("what", "met?") else "right")
+        table.add_column(column, justify="left" if column in ("what", "met?") else "right", no_wrap=column != "what")
     for result in results:
         table.add_row(*result.cells())
-    Console().print(table)
+    console = Console()
+    Console(width=max(console.width, 150)).print(table)  # a narrow window breaks lines, a narrow table breaks words

@@ -45,7 +45,7 @@ class PromptLearner(nn.Module):
         n_context = len(context)
         self.model = [model]  # in a list, so that its weights are not parameters of this module
         self.context = nn.Parameter(context.clone())
-        ids = tokenize([" ".join(["X"] * n_context) + f" {name}." for name in names])
+        ids = tokenize([" ".join(["X"] * n_context) + f" {name}." for name in names]).to(context.device)
         embedded = model.token_embedding(ids)
         self.ends = ids.argmax(dim=-1)  # the end-of-text token has the largest id
         self.prefix = embedded[:, :1]
@@ -58,7 +58,7 @@ class PromptLearner(nn.Module):
         x = torch.cat([self.prefix, shared, self.suffix], dim=1) + model.positional_embedding
         x = model.transformer(x, attn_mask=model.attn_mask)
         x = model.ln_final(x)
-        return x[torch.arange(len(x)), self.ends] @ model.text_projection
+        return x[torch.arange(len(x), device=x.device), self.ends] @ model.text_projection
 
 
 class PlainRun:
@@ -80,7 +80,7 @@ class PlainRun:
         A method without environment branch gets no entry for it.
         """
         self.method, self.model, self.config, self.n_train = method, model, config, n_train
-        self.seed = torch.tensor([seed])
+        self.seed = torch.tensor([seed], device=initial["class"].device)
         self.prior_mean = {branch: context.clone() for branch, context in initial.items()}
         self.branches = {
             branch: PromptLearner(model, tokenize, names[branch], context) for branch, context in initial.items()
@@ -147,10 +147,10 @@ class PlainRun:
 
 def irm_penalty(logits: Tensor, labels: Tensor, environments: Tensor) -> Tensor:
     """IRMv1 with its dummy scale."""
-    penalty = torch.zeros((), dtype=logits.dtype)
+    penalty = logits.new_zeros(())
     for environment in environments.unique():
         own = environments == environment
-        w = torch.ones((), dtype=logits.dtype, requires_grad=True)
+        w = logits.new_ones(()).requires_grad_()
         (slope,) = torch.autograd.grad(F.cross_entropy(w * logits[own], labels[own]), w, create_graph=True)
         penalty = penalty + slope.square()
     return penalty

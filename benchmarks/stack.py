@@ -10,6 +10,7 @@
 import argparse
 import statistics
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -31,13 +32,8 @@ TOLERANCE = 1e-4
 
 
 def random_problem(seed: int = 0) -> tuple[Problem, TrainingDefaults]:
-    """As many features as PACS has images: a class direction, an environment direction, noise."""
     backbone = load_backbone("mini")
-    generator = torch.Generator().manual_seed(seed)
-    environments = torch.repeat_interleave(torch.arange(len(PACS_SIZES)), torch.tensor(PACS_SIZES))
-    labels = torch.randint(len(PACS_CLASSES), environments.shape, generator=generator)
-    normal = lambda n: torch.randn(n, backbone.dim, generator=generator)  # noqa: E731
-    features = normal(len(labels)) + normal(len(PACS_CLASSES))[labels] + normal(len(PACS_SIZES))[environments]
+    features, labels, environments = random_features(backbone.dim, seed)
     problem = Problem(
         backbone.text, backbone.tokenize, backbone.logit_scale, features, labels, environments,
         PACS_CLASSES, PACS_ENVIRONMENTS,
@@ -45,21 +41,43 @@ def random_problem(seed: int = 0) -> tuple[Problem, TrainingDefaults]:
     return problem, backbone.defaults
 
 
-def make_runs(problem: Problem, defaults: TrainingDefaults, draws: int = DRAWS, **options) -> list[Run]:
-    """Draws × seeds with the last environment held out. Settings stay at their defaults: they would part the stack."""
-    space = get_method(METHOD).space
+def random_features(dim: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """As many features as PACS has images: a class direction, an environment direction, noise. With their labels."""
+    generator = torch.Generator().manual_seed(seed)
+    environments = torch.repeat_interleave(torch.arange(len(PACS_SIZES)), torch.tensor(PACS_SIZES))
+    labels = torch.randint(len(PACS_CLASSES), environments.shape, generator=generator)
+    normal = lambda n: torch.randn(n, dim, generator=generator)  # noqa: E731
+    features = normal(len(labels)) + normal(len(PACS_CLASSES))[labels] + normal(len(PACS_SIZES))[environments]
+    return features, labels, environments
+
+
+def make_runs(
+    problem: Problem,
+    defaults: TrainingDefaults,
+    draws: int = DRAWS,
+    held_out: Sequence[int] | None = None,
+    **options: object,
+) -> list[Run]:
+    """Draws × seeds with each of some environments held out, by default the last.
+
+    Settings stay at their defaults: they would part the stack.
+    """
+    space, device = get_method(METHOD).space, problem.features.device
     settings = {"position": "end", "class_specific": False, **options}
-    labels, environments = problem.labels.numpy(), problem.environments.numpy()
-    held_out = len(problem.environment_words) - 1
-    test = torch.from_numpy((environments == held_out).nonzero()[0])
+    labels, environments = problem.labels.cpu().numpy(), problem.environments.cpu().numpy()
+    places = range(len(problem.environment_words))
     runs = []
-    for seed in SEEDS:
-        split = few_shot_split(
-            labels, environments, train_environments=list(range(held_out)), shots=SHOTS, val_shots=SHOTS, seed=seed,
-            class_names=problem.class_words, environment_names=problem.environment_words,
-        )  # fmt: skip
-        rows, judged = torch.from_numpy(split.train), {"val": torch.from_numpy(split.val), "test": test}
-        runs += [Run(draw_config(space, defaults, i, **settings), seed, rows, judged) for i in range(draws)]
+    for out in held_out or [places[-1]]:
+        test = torch.from_numpy((environments == out).nonzero()[0]).to(device)
+        for seed in SEEDS:
+            split = few_shot_split(
+                labels, environments, train_environments=[place for place in places if place != out],
+                shots=SHOTS, val_shots=SHOTS, seed=seed,
+                class_names=problem.class_words, environment_names=problem.environment_words,
+            )  # fmt: skip
+            rows = torch.from_numpy(split.train).to(device)
+            judged = {"val": torch.from_numpy(split.val).to(device), "test": test}
+            runs += [Run(draw_config(space, defaults, i, **settings), seed, rows, judged) for i in range(draws)]
     return runs
 
 

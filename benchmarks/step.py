@@ -84,18 +84,18 @@ def make_setting(
     **options,
 ) -> Setting:
     """Bind `method_name` to N images on both sides: image i has class i mod C and environment i mod E."""
-    n, config_of = len(pixels), get_method(method_name).space
-    labels = torch.arange(n) % len(classes)
-    places = torch.arange(n) % len(environments)
+    n, config_of, device = len(pixels), get_method(method_name).space, pixels.device
+    numbers = torch.arange(n, device=device)
+    labels, places = numbers % len(classes), numbers % len(environments)
     tower = TextTower.from_open_clip(model)
     problem = Problem(
         tower, plain_ids(tokenize, tower), float(model.logit_scale.exp()), image_features, labels, places,
         tuple(classes), tuple(environments),
     )  # fmt: skip
     config = default_config(config_of, CLIP, batch_size=batch_size, epochs=1, **options)
-    run = Run(config, SEED, torch.arange(n))
+    run = Run(config, SEED, numbers)
     method = get_method(method_name)(
-        problem.task([problem.environment_words]), Runs.stack(config_of, [run.config], [run.seed])
+        problem.task([problem.environment_words]), Runs.stack(config_of, [run.config], [run.seed], device)
     )
     data = stack_data(problem, [run], [list(range(len(environments)))])
     images = data.train[0, epoch_order(method.runs.seeds, 0, n, batch_size)[0, 0]]
@@ -137,6 +137,7 @@ def lively_images(model: nn.Module, n: int) -> Tensor:
     """Random images, and batch norms set to their statistics: else a random tower gives all the same feature."""
     generator = torch.Generator().manual_seed(SEED)
     pixels = torch.randn(n, 3, 1, 1, generator=generator) + torch.randn(n, 3, SIDE, SIDE, generator=generator)
+    pixels = pixels.to(next(model.parameters()).device)
     for module in model.visual.modules():
         if isinstance(module, nn.BatchNorm2d):
             nn.init.ones_(module.weight)

@@ -53,7 +53,7 @@ def test_names_in_blocks_have_the_same_features_and_gradients(layout, own_names)
 def test_a_method_in_blocks_has_the_same_terms_gradients_and_probes():
     """Probes go backward through one graph several times."""
     problem, runs = tiny.tiny_problem(dtype=torch.float64), [tiny.tiny_run(config(), seed) for seed in (1, 2)]
-    bound, data, _ = stacks._bind(get_method("bayes-cal"), problem, runs)
+    bound, data, _ = stacks.bind_stack(get_method("bayes-cal"), problem, runs)
     batch = gather_batch(data, bound.runs.seeds, torch.arange(8).expand(2, -1), 0, 0)
     params = bound.init(training_samples(data))
     compute = lambda: (*bound.gradients(params, batch), term_gradient_norms(bound, params, batch))  # noqa: E731
@@ -118,7 +118,7 @@ print(blocks - before, peak_memory() - before, size(tree) / size(half))
 def test_stacks_are_cut_so_that_they_fit(monkeypatch, fit, sizes):
     problem, runs = tiny.tiny_problem(), [tiny.tiny_run(config(), seed) for seed in range(7)]
     method = get_method("bayes-cal")
-    bound, data, _ = stacks._bind(method, problem, runs[:1])
+    bound, data, _ = stacks.bind_stack(method, problem, runs[:1])
     row = bound.row_bytes(training_samples(data))
     monkeypatch.setattr(stacks, "activation_budget", lambda device: int(fit * row))
     groups = list(group_runs(method, problem, runs, 256))
@@ -142,18 +142,18 @@ def test_results_do_not_depend_on_the_cut(monkeypatch, name):
 def test_every_method_says_what_a_row_takes(name):
     """Roughly linear in what is learned, and more with more draws."""
     problem, method = tiny.tiny_problem(), get_method(name)
-    bound, data, _ = stacks._bind(method, problem, [tiny.tiny_run(config(name), 1)])
+    bound, data, _ = stacks.bind_stack(method, problem, [tiny.tiny_run(config(name), 1)])
     row = bound.row_bytes(training_samples(data))
     learned = bound.parameter_count(bound.init(training_samples(data)))
     assert 4 * 4 * learned <= row < GB
     if "train_samples" in method.space and hasattr(bound.branches["class"], "tree"):
-        more, _, _ = stacks._bind(method, problem, [tiny.tiny_run(config(name, train_samples=3), 1)])
+        more, _, _ = stacks.bind_stack(method, problem, [tiny.tiny_run(config(name, train_samples=3), 1)])
         assert 2 * row < more.row_bytes(training_samples(data)) < 3 * row
 
 
 def test_accuracies_do_not_depend_on_how_many_images_are_judged_at_once(monkeypatch):
     problem, runs = tiny.tiny_problem(), [tiny.tiny_run(config(), seed) for seed in (1, 2)]
-    bound, data, _ = stacks._bind(get_method("bayes-cal"), problem, runs)
+    bound, data, _ = stacks.bind_stack(get_method("bayes-cal"), problem, runs)
     params = bound.init(training_samples(data))
     whole = judge(bound, params, data)
     assert bound.images_at_once(100) > 100

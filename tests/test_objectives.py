@@ -69,10 +69,7 @@ def test_irm_equals_double_backward(case):
 def test_orthogonality_equals_double_backward(case):
     logits_c = objectives.cosine_logits(case["images"], case["text_c"], SCALE)
     logits_e = objectives.cosine_logits(case["images"], case["text_e"], SCALE)
-    ours = objectives.orthogonality(
-        objectives.feature_gradient(case["images"], case["text_c"], logits_c, case["y"]),
-        objectives.feature_gradient(case["images"], case["text_e"], logits_e, case["e"]),
-    )
+    ours = objectives.orthogonality((case["text_c"], logits_c, case["y"]), (case["text_e"], logits_e, case["e"]), SCALE)
     grads = torch.autograd.grad(ours.sum(), [case["text_c"], case["text_e"]])
     assert all(float(g.abs().max()) > 1e-6 for g in grads)  # it trains both branches
     for at, image, text_c, text_e, y, e in rows(case):
@@ -93,11 +90,35 @@ def test_orthogonality_of_a_perfect_prediction_is_finite():
     image = torch.eye(4)[:1]
     text = torch.eye(4)[:2].requires_grad_()
     logits = objectives.cosine_logits(image, text, 1e4)
-    pull = objectives.feature_gradient(image, text, logits, torch.zeros(1, dtype=torch.long))
-    value = objectives.orthogonality(pull, pull)
+    side = (text, logits, torch.zeros(1, dtype=torch.long))
+    value = objectives.orthogonality(side, side, 1e4)
     value.backward()
     assert bool(torch.isfinite(value))
     assert bool(torch.isfinite(text.grad).all())
+
+
+def test_orthogonality_of_a_confident_prediction_keeps_its_digits():
+    """In float32, p_y − 1 is zero long before the other probabilities are: the angle must not depend on it."""
+    g = torch.Generator().manual_seed(3)
+    image, text, other = (torch.randn(n, 6, generator=g, dtype=torch.float64) for n in (1, 4, 3))
+    image = 3 * text[:1] + 0.3 * image
+    label = torch.zeros(1, dtype=torch.long)
+
+    def value(dtype: torch.dtype) -> torch.Tensor:
+        f, t, o = (x.to(dtype) for x in (image, text, other))
+        sides = ((x, objectives.cosine_logits(f, x, 200.0), label) for x in (t, o))
+        return objectives.orthogonality(*sides, 200.0)
+
+    assert 1 - float(objectives.cosine_logits(image, text, 200.0).softmax(-1)[0, 0]) < 1e-8
+    assert float(value(torch.float64)) > 0.01
+    assert float(value(torch.float32)) == pytest.approx(float(value(torch.float64)), rel=1e-4)
+
+
+def test_orthogonality_of_a_side_with_itself_is_one():
+    g = torch.Generator().manual_seed(4)
+    image, text = torch.randn(5, 6, generator=g), torch.randn(4, 6, generator=g)
+    side = (text, objectives.cosine_logits(image, text, 10.0), torch.tensor([0, 1, 2, 3, 0]))
+    assert float(objectives.orthogonality(side, side, 10.0)) == pytest.approx(1.0, abs=1e-5)
 
 
 def test_kl_is_torch_distributions():

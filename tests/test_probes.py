@@ -1,6 +1,7 @@
 """Probes of the loss terms: norms of the true gradients on φ_C, and a training that does not notice them."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -129,7 +130,8 @@ def test_probes_are_taken_at_the_first_batch_before_its_step():
     real = bound.gradients
 
     def gradients(params, batch):
-        batches[batch.step] = batch
+        step = int(batch.step)  # a number of its own: the training counts on
+        batches[step] = replace(batch, step=step)
         return real(params, batch)
 
     bound.gradients = gradients

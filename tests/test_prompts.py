@@ -182,9 +182,9 @@ def test_text_after_the_end_token_does_not_matter(mini):
 
 
 def test_too_long_prompts_are_refused(mini):
-    tree = PromptTree(mini.text, [[[320] * 60]], Layout(16))
     with pytest.raises(BackboneError, match="78 tokens does not fit"):
-        tree(torch.zeros(1, 1, 16, mini.text.width))
+        PromptTree(mini.text, [[[320] * 60]], Layout(16))
+    PromptTree(mini.text, [[[320] * 59]], Layout(16))
 
 
 @pytest.mark.parametrize("bad", [{"position": "front"}, {"n_context": 0}])

@@ -349,18 +349,18 @@ def test_kill_9_leaves_a_whole_checkpoint(tmp_path):
     assert 0 < epoch < 2000
     full = config(epochs=2000)
     state = {}
-    original = training._State.load
+    original = training.State.load
 
     def load(self, *args):
         original(self, *args)
         state["epoch"] = self.epoch
         self.epoch = 2000 if self.epoch else 0  # enough: it was found and belongs to this training
 
-    training._State.load = load
+    training.State.load = load
     try:
         train_runs("bayes-cal", tiny.tiny_problem(), [tiny.tiny_run(full, 1)], checkpoints=tmp_path)
     finally:
-        training._State.load = original
+        training.State.load = original
     assert state["epoch"] == epoch
 
 

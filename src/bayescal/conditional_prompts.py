@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bayescal.backbones.precision import lowered
 from bayescal.backbones.text_tower import _scaled, _two_part_attention
-from bayescal.errors import BackboneError
 from bayescal.prompts import PromptTree
 
 # What one call may keep for its backward pass. More would not be faster: the products are large enough long before.
@@ -42,21 +42,14 @@ class ConditionalPrompts(nn.Module):
         tree, tower = self.tree, self.tree.tower
         n, w, p = contexts.shape[0], tower.width, tree.layout.n_before
         k, t = tree.words.shape[1:3]
-        if 1 + p + t > tower.context_length:
-            raise BackboneError(
-                f"a prompt of {1 + p + t} tokens does not fit the text tower's context of {tower.context_length}: "
-                "use fewer context vectors or shorter names"
-            )
         tails = tree.words if tree.place is None else tree.words + tree.place @ contexts[:, None]
         tails = (tails + tower.positions[1 + p : 1 + p + t]).expand(n, k, t, w)
         prefix = contexts[:, :p] + tower.positions[1 : 1 + p]
-        x = torch.cat([prefix, tails.reshape(n, k * t, w)], dim=1)
+        x, raised = lowered(torch.cat([prefix, tails.reshape(n, k * t, w)], dim=1), tower.dtype)
         for block, start in zip(tower.blocks[:-1], self.start, strict=False):
             x = x + _scaled(self._attend(block, block.norm1(x), start, p, k, t), block.scale1)
             x = x + _scaled(tower._mlp(block, block.norm2(x)), block.scale2)
-        x = self._last_block(tower.blocks[-1], x, self.start[-1], p, k, t)
-        x = tower.norm(x) @ tower.projection
-        return x if tower.projection_bias is None else x + tower.projection_bias
+        return tower.project(raised(self._last_block(tower.blocks[-1], x, self.start[-1], p, k, t)))
 
     def _attend(self, block: nn.Module, x: Tensor, start: Tensor, p: int, k: int, t: int) -> Tensor:
         """Causal attention in (n, P + K·T, W): a context sees start and itself, a tail sees both and itself."""
@@ -101,7 +94,7 @@ class ConditionalPrompts(nn.Module):
 def _start_keys_and_values(tree: PromptTree) -> list[Tensor]:
     """Keys and values (2, H, 1, w) of the start token in every layer: alone with itself, its attention is its value."""
     tower = tree.tower
-    x = tree.start + tower.positions[:1]  # (1, W)
+    x = (tree.start + tower.positions[:1]).to(tower.dtype)  # (1, W)
     kept = []
     for block in tower.blocks:
         _, key, v = block.qkv(block.norm1(x)).chunk(3, dim=-1)

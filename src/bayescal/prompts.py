@@ -78,7 +78,9 @@ class PromptTree(nn.Module):
         before_in_tail = layout.n_before if layout.class_specific else 0
 
         # One tail per name as a list of ("token", id) and ("context", index); shorter ones are padded at the right,
-        # behind the end-of-text token, where a causal tower never looks.
+        # behind the end-of-text token, where a causal tower never looks. Rows often have the same names: each list of
+        # names is laid out once.
+        distinct = dict.fromkeys(tuple(map(tuple, row)) for row in names)
         rows = [
             [
                 [("context", i) for i in range(before_in_tail)]
@@ -88,9 +90,10 @@ class PromptTree(nn.Module):
                 + [("token", tower.end_token)]
                 for name in row
             ]
-            for row in names
+            for row in distinct
         ]
         length = max(len(tail) for row in rows for tail in row)
+        tower.refuse_longer(self.n_prefix + length)
         g, k, device = len(rows), self.n_names, tower.positions.device
         ids = torch.full((g, k, length), -1)
         place = torch.zeros(g, k, length, layout.n_context)
@@ -103,6 +106,9 @@ class PromptTree(nn.Module):
                         ids[r, n, t] = value
                     else:
                         place[r, n, t, value] = 1.0
+        numbers = {row: number for number, row in enumerate(distinct)}
+        own = torch.tensor([numbers[tuple(map(tuple, row))] for row in names])  # (G,)
+        ids, place, ends = ids[own], place[own], ends[own]
         words = tower.embed(ids.clamp(min=0).to(device)) * (ids >= 0).to(device)[..., None]
         self.register_buffer("words", words, persistent=False)  # (G, K, T, W), zero where no token stands
         in_tail = place.any()
@@ -177,6 +183,25 @@ class PromptTree(nn.Module):
             tails = tails + self.place[:, None, part] @ own
         return prefix, tails.expand(r, s, k, t, w).reshape(r * s, k, t, w)
 
+    def affine(self) -> tuple[Tensor, Tensor]:
+        """The tokens as a function of the context: x = base + place · context.
+
+        base (G, P + K·T, W) holds words and positions; place (G or 1, P + K·T, M), or K·M columns where every name has
+        a context of its own, is one where a context vector stands.
+        """
+        (g, k, t, w), p, m = self.words.shape, self.n_prefix, self.layout.n_context
+        zero = self.words.new_zeros(1, 1, *self.layout.context_shape(k, w))
+        prefix, tails = self.tower.with_positions(*self.embed(zero.expand(g, *zero.shape[1:])))
+        shared = torch.eye(p, m + 1, device=zero.device, dtype=zero.dtype)[None, :, 1:]  # the start token is no context
+        if self.place is None:
+            below = shared.new_zeros(1, k * t, m)
+        elif self.layout.class_specific:
+            below = self.place[..., None, :] * torch.eye(k, device=zero.device, dtype=zero.dtype)[:, None, :, None]
+            below, shared = below.reshape(g, k * t, k * m), shared.new_zeros(1, p, k * m)
+        else:
+            below = self.place.flatten(1, 2)
+        return torch.cat([prefix, tails.flatten(1, 2)], dim=1), torch.cat([shared.expand(len(below), -1, -1), below], 1)
+
 
 class PromptForest(nn.Module):
     """Trees of one tower: what each gives alone, read as one sequence while that is short."""
@@ -195,7 +220,10 @@ class PromptForest(nn.Module):
 
 
 class Packed(nn.Module):
-    """Small trees as one sequence of tokens, cut at the ends of the names, and a mask that shows each its ancestors."""
+    """Small trees as one sequence of tokens, cut at the ends of the names, and a mask that shows each its ancestors.
+
+    What a token reads is the same in every step, but for the context vectors: x = base + place · context.
+    """
 
     def __init__(self, trees: Sequence[PromptTree]):
         super().__init__()
@@ -210,25 +238,30 @@ class Packed(nn.Module):
         keep = table[:, 3].nonzero()[:, 0]
         tree, name, at, _ = table[keep].T
         sees = (tree[:, None] == tree) & (at[:, None] >= at) & ((name == -1) | (name[:, None] == name))
-        mask = torch.zeros(sees.shape, dtype=trees[0].words.dtype).masked_fill(~sees, float("-inf"))
+        mask = torch.zeros(sees.shape, dtype=trees[0].tower.dtype).masked_fill(~sees, float("-inf"))
         rows = max(map(len, ends))
         places = table[:, 3].cumsum(0)[torch.cat([each.expand(rows, -1) for each in ends], dim=1)] - 1
         device = trees[0].words.device
-        self.register_buffer("keep", keep.to(device) if len(keep) < len(table) else None, persistent=False)
-        self.register_buffer("mask", mask.to(device), persistent=False)  # (L, L)
+        parts = [tree.affine() for tree in trees]
+        base = torch.cat([part.expand(rows, -1, -1) if len(part) < rows else part for part, _ in parts], dim=1)
+        several = max(len(place) for _, place in parts)
+        blocks = [torch.block_diag(*(place[row % len(place)] for _, place in parts)) for row in range(several)]
+        self.register_buffer("base", base[:, keep.to(device)], persistent=False)  # (G, L, W), positions included
+        self.register_buffer("place", torch.stack(blocks)[:, keep.to(device)], persistent=False)  # (G or 1, L, ΣM)
+        # Rows that begin at multiples of 16 bytes: attention on a GPU takes half the time.
+        aligned = mask.new_zeros(len(mask), -(-len(mask) // 8) * 8).to(device)
+        aligned[:, : len(mask)] = mask
+        self.register_buffer("mask", aligned[:, : len(mask)], persistent=False)  # (L, L)
         self.register_buffer("ends", places.to(device), persistent=False)  # (G, K of all trees)
 
     def read(self, trees: Sequence[PromptTree], contexts: Sequence[Tensor]) -> list[Tensor]:
         """Text features (R, S, K, D) of each tree."""
-        (r, s), tower = contexts[0].shape[:2], trees[0].tower
-        parts = []
-        for tree, context in zip(trees, contexts, strict=True):
-            prefix, tails = tower.with_positions(*tree.embed(context))
-            parts += [prefix, tails.flatten(1, 2)]
-        x = torch.cat(parts, dim=1)
-        x = x if self.keep is None else x.index_select(1, self.keep)
+        r, s = contexts[0].shape[:2]
+        context = torch.cat([context.flatten(2, -2) for context in contexts], dim=2)  # (R, S, ΣM, W)
+        # A product with zeros and ones places the vectors exactly, and its backward is deterministic everywhere.
+        x = self.place[:, None] @ context + self.base[:, None]
         ends = self.ends if len(self.ends) == 1 else self.ends.repeat_interleave(s, dim=0)
-        features = tower.read(x, self.mask, ends).unflatten(0, (r, s))
+        features = trees[0].tower.read(x.flatten(0, 1), self.mask, ends).unflatten(0, (r, s))
         return list(features.split([tree.n_names for tree in trees], dim=2))
 
 

@@ -5,7 +5,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,17 @@ class Problem:
     environment_words: tuple[str, ...]
     views: Tensor | None = None  # (U, V, D)
     view_rows: Tensor | None = None  # (N,)
+    precision: torch.dtype | None = None  # of the text tower's layers in training; None: as they are
+
+    @cached_property
+    def places(self) -> Tensor:
+        """`environments` on the CPU, where small questions are answered sooner."""
+        return self.environments.cpu()
+
+    @cached_property
+    def training_text(self) -> Any:
+        """The text tower that training uses. What is learned is read by `text` itself."""
+        return self.text if self.precision is None else self.text.in_precision(self.precision)
 
     @classmethod
     def of(
@@ -46,7 +57,7 @@ class Problem:
         environments: Any,
         classes: Sequence[str],
         environment_words: Sequence[str],
-        **views: Tensor | None,
+        **more: Any,
     ) -> "Problem":
         """With a backbone's text tower; labels and environments (arrays of numbers) go where the features are."""
         return cls(
@@ -58,14 +69,15 @@ class Problem:
             environments=torch.tensor(environments, device=features.device),
             class_words=tuple(classes),
             environment_words=tuple(environment_words),
-            **views,
+            **more,
         )
 
-    def task(self, environments: Sequence[Sequence[str]]) -> Task:
+    def task(self, environments: Sequence[Sequence[str]], training: bool = False) -> Task:
         names = tuple(tuple(row) for row in environments)
         if len(set(names)) == 1:
             names = names[:1]
-        return Task(self.text, self.tokenize, self.logit_scale, self.class_words, names)
+        text = self.training_text if training else self.text
+        return Task(text, self.tokenize, self.logit_scale, self.class_words, names)
 
 
 @dataclass(frozen=True)
@@ -213,16 +225,16 @@ def _rows_that_fit(method: type[Method], problem: Problem, run: Run, wanted: int
 
     A checkpoint is found again only when stacks are cut as before: a little less free memory must not change the cut.
     """
-    bound, data, _ = _bind(method, problem, [run])
+    bound, data, _ = bind_stack(method, problem, [run])
     fit = activation_budget(problem.features.device) // max(1, bound.row_bytes(training_samples(data)))
     return wanted if fit >= wanted else 1 << max(fit, 1).bit_length() - 1
 
 
 def _train_environments(problem: Problem, run: Run) -> list[int]:
-    return problem.environments[run.train].unique().tolist()
+    return problem.places[run.train.cpu()].unique().tolist()
 
 
-def _bind(
+def bind_stack(
     method: type[Method], problem: Problem, runs: Sequence[Run]
 ) -> tuple[Method, StackData, list[tuple[str, ...]]]:
     """The method of a stack of runs, what it is trained on, and the words of each row's training environments."""
@@ -231,7 +243,7 @@ def _bind(
     numbers = Runs.stack(
         method.space, [run.config for run in runs], [run.seed for run in runs], problem.features.device
     )
-    return method(problem.task(words), numbers), stack_data(problem, runs, seen), words
+    return method(problem.task(words, training=True), numbers), stack_data(problem, runs, seen), words
 
 
 def _train_stack(
@@ -243,7 +255,7 @@ def _train_stack(
     trajectory: bool,
     probe_every: int,
 ) -> list[RunResult]:
-    bound, data, words = _bind(method, problem, runs)
+    bound, data, words = bind_stack(method, problem, runs)
     # The identity hashes every feature, which takes longer than many a training: only where it is needed.
     identity = stack_identity(method.name, problem, runs) if checkpoints is not None else ""
     observed: list[Params] = []
@@ -256,6 +268,11 @@ def _train_stack(
         observe=(lambda _, params: observed.append(copies(params, bound.frozen))) if trajectory else None,
         probe_every=probe_every,
     )
+    # Numbers go to the CPU together: one look at a GPU for each would take longer than many a training.
+    curves, probes = (
+        {name: values.cpu() for name, values in group.items()} for group in (trained.curves, trained.probes)
+    )
+    epochs = {name: best.epoch.tolist() for name, best in trained.best.items()}
     row = lambda tensors, r: {name: value[r : r + 1].clone() for name, value in tensors.items()}  # noqa: E731
     column = lambda tensors, r: {name: values[:, r].tolist() for name, values in tensors.items()}  # noqa: E731
     return [
@@ -265,11 +282,11 @@ def _train_stack(
             seed=run.seed,
             environments=words[r],
             params=row(trained.params, r),
-            best={name: Checkpoint(row(best.params, r), int(best.epoch[r])) for name, best in trained.best.items()},
-            curves=column(trained.curves, r),
+            best={name: Checkpoint(row(best.params, r), epochs[name][r]) for name, best in trained.best.items()},
+            curves=column(curves, r),
             stopped=trained.stopped.get(r),
             seconds=trained.seconds / len(runs),
-            probes={"epoch": list(trained.probe_epochs)} | column(trained.probes, r) if trained.probes else {},
+            probes={"epoch": list(trained.probe_epochs)} | column(probes, r) if probes else {},
             trajectory=_path_of(observed, r) if trajectory else None,
         )
         for r, run in enumerate(runs)

@@ -199,13 +199,17 @@ def test_stack_equals_single_runs(name, layout):
 
 @pytest.mark.parametrize("name", ["coop", "cal", "bayes-cal"])
 def test_learns(name):
-    """Six seeds, each with images of its own, beside twins that never take a step: one stack."""
+    """Six seeds, each with images of its own, beside twins that never take a step: one stack.
+
+    At half the default rate 20 of 20 seeds of each method end with all validation images right; at the default one
+    of Bayes-CAL's is still jumping when training ends, and rounding decides where it lands.
+    """
     problem = tiny.tiny_problem(gentle=True)
     space = get_method(name).space
     options = {"epochs": 60, "beta": 0.01} if "beta" in space else {"epochs": 60}
     runs = [
         tiny.tiny_run(default_config(space, tiny.Defaults, learning_rate=rate, **options), seed)
-        for rate in (tiny.Defaults.learning_rate, 0.0)
+        for rate in (tiny.Defaults.learning_rate / 2, 0.0)
         for seed in range(1, 7)
     ]
     results = train_runs(name, problem, runs)

@@ -1,5 +1,6 @@
 """The frozen causal text tower, evaluated on prompt trees. Needs torch alone."""
 
+import copy
 import math
 from typing import Any
 
@@ -7,14 +8,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bayescal.backbones.precision import lowered
 from bayescal.errors import BackboneError
+
+QUICK = 1.702
 
 
 def quick_gelu(x: Tensor) -> Tensor:
-    return x * torch.sigmoid(1.702 * x)
+    return x * torch.sigmoid(QUICK * x)
 
 
-ACTIVATIONS = {"gelu": F.gelu, "quick_gelu": quick_gelu}
+ACTIVATIONS = {"gelu": F.gelu, "quick_gelu": quick_gelu, "silu": F.silu}
 # Numbers that autograd keeps per token and layer, in units of the tower's width (measured: 23 to 25).
 KEPT_PER_TOKEN = 25
 
@@ -34,6 +38,29 @@ class Block(nn.Module):
         self.scale2: Tensor | None
         self.register_buffer("scale1", None)
         self.register_buffer("scale2", None)
+
+
+class _Heads(torch.autograd.Function):
+    """A linear layer whose answers are read as n × (B, H, L, w): queries, keys, values.
+
+    Autograd would first put their gradients side by side, a copy that takes longer than the products it saves.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, heads: int) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(weight)
+        n = len(weight) // x.shape[-1]
+        return F.linear(x, weight, bias).unflatten(-1, (n, heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, None, None, None]:
+        b, _, length, _ = slopes[0].shape
+        flat = [slope.transpose(1, 2).reshape(b * length, -1) for slope in slopes]  # (B·L, W) each
+        weights = ctx.saved_tensors[0].chunk(len(slopes))
+        out = flat[0] @ weights[0]
+        for slope, weight in zip(flat[1:], weights[1:], strict=True):
+            out.addmm_(slope, weight)
+        return out.view(b, length, -1), None, None, None
 
 
 class Packing(nn.Module):
@@ -108,13 +135,26 @@ class TextTower(nn.Module):
             nn.init.normal_(block.down.weight, std=self.width**-0.5 * (2 * self.layers) ** -0.5)
         nn.init.normal_(self.projection, std=self.width**-0.5)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision of the layers."""
+        return self.blocks[0].qkv.weight.dtype
+
+    def in_precision(self, dtype: torch.dtype) -> "TextTower":
+        """This tower with layers that compute in `dtype`; embeddings, last norm and projection are shared."""
+        if dtype == self.dtype:
+            return self
+        other = copy.copy(self)
+        other._modules = {**self._modules, "blocks": copy.deepcopy(self.blocks).to(dtype)}
+        return other
+
     def embed(self, ids: Tensor) -> Tensor:
         """Token embeddings without positions: (…) → (…, W)."""
         return self.token_embedding(ids)
 
     def kept_bytes(self, tokens: int) -> int:
         """What autograd keeps of so many tokens until the backward pass."""
-        return tokens * self.layers * self.width * KEPT_PER_TOKEN * self.positions.element_size()
+        return tokens * self.layers * self.width * KEPT_PER_TOKEN * self.dtype.itemsize
 
     def forward(self, prefix: Tensor, tails: Tensor, ends: Tensor, packing: "Packing | None" = None) -> Tensor:
         """Text features of K prompts: prefix (B, P, W), tails (B, K, T, W), ends (B or 1, K) → (B, K, D).
@@ -126,19 +166,23 @@ class TextTower(nn.Module):
         b, p, w = prefix.shape
         _, k, t, _ = tails.shape
         prefix, tails = self.with_positions(prefix, tails)
-        x = torch.cat([prefix, packing.pack(tails.reshape(b, k * t, w))], dim=1)
+        x, raised = lowered(torch.cat([prefix, packing.pack(tails.reshape(b, k * t, w))], dim=1), self.dtype)
         for block in self.blocks[:-1]:
             x = self._after(block, x, self._attend(block, block.norm1(x), p, k, t, packing))
-        return self._project(self._last_block(self.blocks[-1], x, p, k, t, ends, packing))
+        return self.project(raised(self._last_block(self.blocks[-1], x, p, k, t, ends, packing)))
 
     def with_positions(self, prefix: Tensor, tails: Tensor) -> tuple[Tensor, Tensor]:
         p, t = prefix.shape[-2], tails.shape[-2]
-        if p + t > self.context_length:
+        self.refuse_longer(p + t)
+        return prefix + self.positions[:p], tails + self.positions[p : p + t]
+
+    def refuse_longer(self, tokens: int) -> None:
+        """Than the context that the tower has positions for."""
+        if tokens > self.context_length:
             raise BackboneError(
-                f"a prompt of {p + t} tokens does not fit the text tower's context of {self.context_length}: "
+                f"a prompt of {tokens} tokens does not fit the text tower's context of {self.context_length}: "
                 "use fewer context vectors or shorter names"
             )
-        return prefix + self.positions[:p], tails + self.positions[p : p + t]
 
     def read(self, x: Tensor, mask: Tensor, ends: Tensor) -> Tensor:
         """Text features of a short sequence that holds many prompts: x (B, L, W) → (B, K, D).
@@ -146,24 +190,26 @@ class TextTower(nn.Module):
         `mask` (L, L) is 0 where a token sees another and −∞ elsewhere; `ends` (B or 1, K) are the end-of-text tokens.
         """
         b, _, w = x.shape
-        parts = lambda z, n: z.unflatten(-1, (n, self.heads, -1)).permute(2, 0, 3, 1, 4)  # n × (B, H, L, w)  # noqa: E731
+        x, raised = lowered(x, self.dtype)
         for block in self.blocks[:-1]:
-            seen = F.scaled_dot_product_attention(*parts(block.qkv(block.norm1(x)), 3), attn_mask=mask)
+            q, k, v = _Heads.apply(block.norm1(x), block.qkv.weight, block.qkv.bias, self.heads)
+            seen = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
             x = self._after(block, x, seen.transpose(1, 2).flatten(2))
         block = self.blocks[-1]
         at = ends[:, :, None].expand(b, -1, w)
         normed = block.norm1(x)
-        (q,) = parts(F.linear(normed.gather(1, at), block.qkv.weight[:w], block.qkv.bias[:w]), 1)
-        k, v = parts(F.linear(normed, block.qkv.weight[w:], block.qkv.bias[w:]), 2)
+        (q,) = _Heads.apply(normed.gather(1, at), block.qkv.weight[:w], block.qkv.bias[:w], self.heads)
+        k, v = _Heads.apply(normed, block.qkv.weight[w:], block.qkv.bias[w:], self.heads)
         seen = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[ends][:, None])
-        return self._project(self._after(block, x.gather(1, at), seen.transpose(1, 2).flatten(2)))
+        return self.project(raised(self._after(block, x.gather(1, at), seen.transpose(1, 2).flatten(2))))
 
     def _after(self, block: Block, x: Tensor, seen: Tensor) -> Tensor:
         """What a layer makes of its tokens and of what they saw."""
         x = x + _scaled(block.out(seen), block.scale1)
         return x + _scaled(self._mlp(block, block.norm2(x)), block.scale2)
 
-    def _project(self, x: Tensor) -> Tensor:
+    def project(self, x: Tensor) -> Tensor:
+        """From the last layer to the space that images and texts share."""
         x = self.norm(x) @ self.projection
         return x if self.projection_bias is None else x + self.projection_bias
 
@@ -202,7 +248,7 @@ class TextTower(nn.Module):
 
     @classmethod
     def from_open_clip(cls, model: nn.Module) -> "TextTower":
-        """The text tower of an open_clip model, sharing its tensors; refuses what is not a causal CLIP tower."""
+        """The text tower of an open_clip model, sharing most tensors; refuses what is not a causal CLIP tower."""
         return _from_open_clip(cls, model)
 
 
@@ -243,7 +289,7 @@ def _from_open_clip(cls: type[TextTower], model: Any) -> TextTower:
     if any(type(block).__name__ != "ResidualAttentionBlock" for block in blocks):
         raise BackboneError(refuse + f"this one is built of {type(blocks[0]).__name__}")
     first = blocks[0]
-    activation = {"GELU": "gelu", "QuickGELU": "quick_gelu"}.get(type(first.mlp.gelu).__name__)
+    activation = {"GELU": "gelu", "QuickGELU": "silu"}.get(type(first.mlp.gelu).__name__)
     if activation is None:
         raise BackboneError(f"unknown activation {type(first.mlp.gelu).__name__} in the text tower")
     projection = text.text_projection
@@ -288,6 +334,11 @@ def _from_open_clip(cls: type[TextTower], model: Any) -> TextTower:
     for i, source in enumerate(blocks):
         tensors = source.state_dict(keep_vars=True)
         state |= {f"blocks.{i}.{ours}": tensors[theirs] for ours, theirs in names.items()}
+        if activation == "silu":
+            # x·σ(1.702 x) = silu(1.702 x) / 1.702. With the factors in the weights around it the activation is one
+            # operation instead of three, and keeps one tensor for its backward pass instead of two.
+            for name, factor in (("up.weight", QUICK), ("up.bias", QUICK), ("down.weight", 1 / QUICK)):
+                state[f"blocks.{i}.{name}"] = state[f"blocks.{i}.{name}"] * factor
     tower.load_state_dict({key: value.detach() for key, value in state.items()}, assign=True)
     for ours, source in zip(tower.blocks, blocks, strict=True):
         ours.scale1 = getattr(source.ls_1, "gamma", None)

@@ -20,6 +20,8 @@ from bayescal.space import Config, Space, number, setting
 Schedule = Callable[[Tensor, int, int], Tensor]  # (base rates (R,), epoch, epochs) → rates (R,)
 Terms = dict[str, Tensor]  # every tensor is (R,); "total" is what is minimised
 
+GPU_CHUNKS = 8  # a GPU is asked for more images at once than a CPU, whose chunks should stay in its cache
+
 # What every trained method has. Defaults that depend on the backbone are functions of its training defaults.
 COMMON: Space = {
     "learning_rate": number(lambda b: b.learning_rate),
@@ -96,7 +98,7 @@ class Batch:
     labels: Tensor
     environments: Tensor
     n_train: int  # training samples of a run: the N of β/N
-    step: int  # counts steps from 0: names the random numbers of this step
+    step: int | Tensor  # counts steps from 0: names the random numbers of this step
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,9 @@ class Method(abc.ABC):
     # Images × rows × draws per call of `logits` in prediction, so that memory stays bounded; None: all at once, and
     # each row is judged on its own images alone (where images are costly, or answered differently in other company).
     predict_chunk: ClassVar[int | None] = 16384
+    # Whether a step may be recorded and played back (`recording.py`): the same operations in every step, on tensors
+    # alone. `batch.step` is then a tensor; a method that decides by it in Python says False and gets a number.
+    recorded: ClassVar[bool] = True
 
     def __init__(self, task: Task, runs: Runs):
         self.task, self.runs = task, runs
@@ -192,7 +197,10 @@ class Method(abc.ABC):
 
     def images_at_once(self, n: int, draws: int = 1) -> int:
         """How many of n images a call of `logits` is given."""
-        return max(1, n if self.predict_chunk is None else self.predict_chunk // (len(self.runs) * max(draws, 1)))
+        if self.predict_chunk is None:
+            return max(1, n)
+        chunk = self.predict_chunk * (GPU_CHUNKS if self.runs.seeds.is_cuda else 1)
+        return max(1, chunk // (len(self.runs) * max(draws, 1)))
 
     def parameter_count(self, params: Params) -> int:
         """Learned numbers per run."""

@@ -10,6 +10,7 @@ Prediction uses the class branch alone. With one environment, only the first ter
 
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from bayescal import objectives
@@ -73,22 +74,19 @@ class CAL(Method):
         images = batch.features[:, None]  # (R, 1, B, D): the same for every draw
         y, e = batch.labels[:, None], batch.environments[:, None]  # (R, 1, B)
 
-        texts = self.read([self.draw(params, branch, batch.step) for branch in self.branches])
-        text_c = texts[0]  # (R, S, C, D)
-        logits_c = objectives.cosine_logits(images, text_c, scale)
+        texts = self.read([self.draw(params, branch, batch.step) for branch in self.branches])  # (R, S, K, D) each
+        logits = objectives.cosine_logits(images, torch.cat(texts, dim=2), scale)
+        logits_c, *rest = logits.split([text.shape[2] for text in texts], dim=-1)
         terms = {"ce": objectives.cross_entropy(logits_c, y).mean(1)}
         total = terms["ce"]
         if n_env > 1:
             terms["irm"] = objectives.irm_penalty(logits_c, y, e, n_env).mean(1)
             total = total + runs["lambda_irm"] * terms["irm"]
         if "environment" in self.branches:
-            text_e = texts[1]
-            logits_e = objectives.cosine_logits(images, text_e, scale)
+            logits_e = rest[0]
             terms["env"] = objectives.cross_entropy(logits_e, e).mean(1)
-            terms["orth"] = objectives.orthogonality(
-                objectives.feature_gradient(images, text_c, logits_c, y),
-                objectives.feature_gradient(images, text_e, logits_e, e),
-            ).mean(1)
+            sides = (texts[0], logits_c, y), (texts[1], logits_e, e)
+            terms["orth"] = objectives.orthogonality(*sides, scale).mean(1)
             total = total + runs["lambda_env"] * terms["env"] + runs["lambda_orth"] * terms["orth"]
         return {**terms, "total": total}
 

@@ -128,7 +128,7 @@ class DPLCLIP(Method):
 
 def group_means(features: Tensor, groups: Tensor, n_groups: int) -> Tensor:
     """Mean direction of each group's images: (R, B, D), (R, B) in 0 … G−1 → (R, G, D); 0 where a group is empty."""
-    member = F.one_hot(groups, n_groups).to(features.dtype).transpose(-1, -2)  # (R, G, B)
+    member = objectives.one_hot(groups, n_groups, features.dtype).transpose(-1, -2)  # (R, G, B)
     return member @ F.normalize(features, dim=-1) / member.sum(-1, keepdim=True).clamp(min=1)
 
 

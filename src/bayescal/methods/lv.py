@@ -36,6 +36,14 @@ class NamedNetwork(TaskNetwork):
     def __init__(self, task: Task, runs: Runs, names: Sequence[Sequence[str]], stream: str):
         super().__init__(task, runs, names, stream)
         self.keys = name_keys(names, task.device).expand(len(runs), -1)  # (R, K)
+        self._compared: tuple[Tensor | None, bool] = (None, False)
+
+    def has_own_names(self, params: Params) -> bool:
+        """Whether the stored parameters belong to this network's names, in their order."""
+        names = params["names"]
+        if names is not self._compared[0]:  # looked at once: in training they stay the same
+            self._compared = names, torch.equal(self.keys, names)
+        return self._compared[1]
 
     def find(self, params: Params) -> tuple[Tensor, Tensor]:
         """Where the stored parameters have this network's names: index (R, K) and whether it is there (R, K)."""
@@ -44,7 +52,7 @@ class NamedNetwork(TaskNetwork):
 
     def unknown(self, params: Params) -> list[str]:
         """Names of this network that the stored parameters do not have."""
-        if torch.equal(self.keys, params["names"]):
+        if self.has_own_names(params):
             return []
         there = self.find(params)[1].tolist()
         rows = self.names if len(self.names) > 1 else self.names * len(there)
@@ -53,7 +61,7 @@ class NamedNetwork(TaskNetwork):
 
     def take(self, params: Params, entry: str) -> Tensor:
         """A stored (R, K', …) entry in the order of this network's names; a name it does not have gets any row."""
-        if torch.equal(self.keys, params["names"]):
+        if self.has_own_names(params):
             return params[entry]
         rows = torch.arange(len(self.runs), device=self.keys.device)[:, None]
         return params[entry][rows, self.find(params)[0]]

@@ -63,7 +63,9 @@ class PromptNetwork(TaskNetwork):
     def __init__(self, task: Task, runs: Runs, names: Sequence[Sequence[str]], stream: str):
         super().__init__(task, runs, names, stream)
         layout = Layout(runs["n_context"], runs["position"], runs["class_specific"])
-        tokens = [task.tokens(row) for row in names]
+        known = dict.fromkeys(name for row in names for name in row)  # rows mostly share their names
+        ids = dict(zip(known, task.tokens(list(known)), strict=True))
+        tokens = [[ids[name] for name in row] for row in names]
         self.tree = PromptTree(task.text, tokens, layout, suffix=task.tokenize("."))
 
     def init(self) -> Params:

@@ -2,14 +2,14 @@
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from bayescal import rng
+from bayescal.objectives import one_hot
 
 
 def membership(environments: Tensor, n_environments: int, like: Tensor) -> Tensor:
     """(R, B) → (R, E, B): one where a sample belongs to an environment."""
-    return F.one_hot(environments, n_environments).to(like.dtype).transpose(1, 2)
+    return one_hot(environments, n_environments, like.dtype).transpose(1, 2)
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:

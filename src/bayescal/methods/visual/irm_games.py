@@ -26,6 +26,7 @@ class IRMGames(VisualMethod):
     learns = "a two-layer representation of image features and a classifier per environment"
     cost = "one pass of the network, one head per environment; a round of all players takes E + 1 steps"
     citation = "Ahuja et al., Invariant Risk Minimization Games, ICML 2020"
+    recorded = False  # players move in turn
     space: ClassVar[Space] = {**VISUAL, "epochs": setting(100)}
 
     def __init__(self, task: Task, runs: Runs, network: Network | None = None):

@@ -1,0 +1,65 @@
+"""Work that repeats itself: on a GPU it is recorded once, as a CUDA graph, and then played back.
+
+The kernels of a training step are shorter than the time it takes Python to launch them one by one. Played back, they
+are launched as one. A recording knows addresses and not values: whatever changes between two calls must be in tensors
+that stay where they are, be it only the number of the step.
+"""
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator
+
+import torch
+
+from bayescal.errors import BayescalWarning
+
+WARM_UP = 2  # calls that are simply made, on the stream of the recording: libraries allocate and choose kernels in them
+
+
+class Recorded:
+    """A function without arguments that reads and writes tensors in place."""
+
+    def __init__(self, function: Callable[[], None], device: torch.device, what: str = "this"):
+        self.function, self.device, self.what = function, device, what
+        self.calls = 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def __call__(self) -> None:
+        if self.graph is not None:
+            self.graph.replay()
+        elif self.stream is None:
+            self.function()
+        elif self.calls < WARM_UP:
+            self.calls += 1
+            with self._beside():
+                self.function()
+        else:
+            self._record()
+            self()
+
+    def _record(self) -> None:
+        """Nothing is computed here: the recording is played by the caller. What cannot be recorded is called."""
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
+                self.function()
+        except RuntimeError as error:
+            warnings.warn(
+                f"{self.what} cannot be recorded as a CUDA graph and goes on call by call, which is slower "
+                f"({str(error).strip().splitlines()[0]})",
+                BayescalWarning,
+                stacklevel=4,
+            )
+            self.stream = None
+        else:
+            self.graph = graph
+
+    @contextlib.contextmanager
+    def _beside(self) -> Iterator[None]:
+        """On the stream of the recording, after what was asked for before and before what is asked for later."""
+        current = torch.cuda.current_stream(self.device)
+        self.stream.wait_stream(current)
+        with torch.cuda.stream(self.stream):
+            yield
+        current.wait_stream(self.stream)
