@@ -1,7 +1,9 @@
 """`bayescal bench`: what it takes, what it prints, what it refuses, and that a first look is part of the whole."""
 
 import pytest
+import torch
 
+from bayescal.cli.options import parse_precision
 from bayescal.protocol.store import Store, sqlite_url
 from benches import bench_command, short_trainings
 from command_line import left_in, make_shapes, refused, run
@@ -50,6 +52,23 @@ def test_a_dry_run_says_what_there_is_to_do_and_trains_nothing(bundle, tmp_path)
     assert on(bundle, tmp_path, "--methods", "cal-lv", "--trials", 1, "--seeds", "1,2").code == 0
     again = on(bundle, tmp_path, *options, "--dry-run")
     assert again.out.splitlines()[-3].split()[:6] == ["main", "pictures", "CAL", "(LV)", "12", "6"]
+
+
+def test_precision_of_training(bundle, tmp_path):
+    result = on(bundle, tmp_path, "--methods", "coop", "--trials", 1, "--seeds", "1", "--precision", "bfloat16")
+    assert result.code == 0, result.err
+    assert {record["backbone"]["precision"] for record in records(tmp_path).values()} == {"bfloat16"}
+    wrong = on(bundle, tmp_path, "--precision", "half")
+    assert wrong.code == 2
+    assert "--precision half: expected auto, float32, bfloat16, float16" in wrong.err
+
+
+@pytest.mark.parametrize(("text", "device", "expected"), [
+    ("auto", "cpu", None), ("auto", "cuda:1", torch.float16),
+    ("float32", "cuda", None), ("float16", "cpu", torch.float16),
+])  # fmt: skip
+def test_automatic_precision(text, device, expected):
+    assert parse_precision(text, device) == expected
 
 
 def test_a_dry_run_leaves_the_tpe_sampler_as_it_was(bundle, tmp_path):

@@ -5,6 +5,7 @@ import shutil
 from collections import Counter
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -357,7 +358,8 @@ def test_digests_and_keys_are_what_they_were():
     }
     dataset, manifest, hashes = listed(grid(12))
     facts = Facts("mini", "f" * 16, TrainingDefaults(), views=2)
-    arena = Arena(dataset, manifest, tuple(hashes), facts, None, np.zeros(len(manifest), dtype=np.int64), 8, 4)
+    problem = SimpleNamespace(precision=None)
+    arena = Arena(dataset, manifest, tuple(hashes), facts, problem, np.zeros(len(manifest), dtype=np.int64), 8, 4)
     config = {"epochs": 3, "lambda_irm": 0.1, "word_vectors": "/x/words.npz", "class_specific": False}
     keys = [plan(arena, get_entry(name), [Drawn(3, config)], (1,), "p")[0].key for name in ("coop", "bayes-cal-w2v")]
     assert keys == ["616055675ba780b32720a1a5d77d5c7de0274b4b", "ca1db4ed14afb7581e7841f82aa2b489f02ea658"]

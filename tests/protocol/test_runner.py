@@ -1,8 +1,10 @@
 """From planned runs to records: each run trained once, killed anywhere and continued with the same outcome."""
 
 import os
+from dataclasses import replace
 
 import pytest
+import torch
 
 from bayescal import training
 from bayescal.protocol import runner
@@ -53,6 +55,19 @@ def test_stacks_are_no_larger_than_asked_for_and_give_the_same_records(arena, tm
     for a, b in zip(whole, parts, strict=True):
         assert a["curves"] == {name: pytest.approx(c, rel=1e-3, abs=1e-5) for name, c in b["curves"].items()}
         assert a["scores"]["val"]["nll"] == pytest.approx(b["scores"]["val"]["nll"], rel=1e-3)
+
+
+def test_precision_belongs_to_a_run(arena, store, trained):
+    """Runs in 16 bits are runs of their own, and their records say so; their accuracies are nearly the same."""
+    half = replace(arena, problem=replace(arena.problem, precision=torch.bfloat16))
+    full, lower = (run_all(store, planned_runs(on, "coop", draws=1, seeds=(1,))) for on in (arena, half))
+    assert len(trained) == 2
+    assert not {record["key"] for record in full} & {record["key"] for record in lower}
+    assert {record["backbone"]["precision"] for record in full} == {"float32"}
+    assert {record["backbone"]["precision"] for record in lower} == {"bfloat16"}
+    for a, b in zip(full, lower, strict=True):
+        assert a["curves"]["ce"] != b["curves"]["ce"]
+        assert a["curves"]["ce"] == pytest.approx(b["curves"]["ce"], rel=0.1)
 
 
 class Kill(BaseException):

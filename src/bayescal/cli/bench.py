@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bayescal.cli.options import Cache, Device, Ray, Shots, ValShots, open_cluster, parse_seeds
+from bayescal.cli.options import (
+    Cache,
+    Device,
+    Precision,
+    Ray,
+    Shots,
+    ValShots,
+    open_cluster,
+    parse_precision,
+    parse_seeds,
+)
 from bayescal.cli.screen import note, out, plain_table, shows_progress, tell
 from bayescal.errors import BayescalError
 
@@ -65,6 +75,7 @@ def bench(
     rows: Annotated[int, typer.Option(min=1, help="Most runs in one stack; fewer need less memory.")] = 256,
     cache: Cache = None,
     device: Device = "cpu",
+    precision: Precision = "auto",
     ray: Ray = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
 ) -> None:
@@ -78,7 +89,7 @@ def bench(
     chosen = [get_experiment(name) for name in (EXPERIMENTS if experiment == "all" else [experiment])]
     at = _open(
         data, datasets, methods, backbone, output, quick, trials, seeds, sampler, shots, val_shots, storage,
-        word_vectors, rows, cache, device, ray, shows_progress(quiet),
+        word_vectors, rows, cache, device, precision, ray, shows_progress(quiet),
     )  # fmt: skip
     for name in at.options.datasets:
         at.sources.arena(name)  # data that cannot be used are said once, not as a reason to leave experiments out
@@ -95,7 +106,7 @@ def bench(
 
 def _open(
     data, datasets, methods, backbone, output, quick, trials, seeds, sampler, shots, val_shots, storage,
-    word_vectors, rows, cache, device, ray, show,
+    word_vectors, rows, cache, device, precision, ray, show,
 ) -> "Bench":  # fmt: skip
     from bayescal.backbones.base import usable_device
     from bayescal.experiments.bench import QUICK_SEEDS, QUICK_TRIALS, Bench, Options
@@ -119,8 +130,11 @@ def _open(
         seeds=numbers, sampler=sampler, quick=quick, max_rows=rows,
         word_vectors=str(word_vectors) if word_vectors else "", command=_command(),
     )  # fmt: skip
+    layers = parse_precision(precision, device)
     cluster, device = open_cluster(ray, device)
-    sources = Sources(places, backbone, numbers, str(usable_device(device)), cache, shots, val_shots, show, cluster)
+    sources = Sources(
+        places, backbone, numbers, str(usable_device(device)), cache, shots, val_shots, show, cluster, layers
+    )  # fmt: skip
     for name in names:
         sources.place(name)  # a data set that is nowhere is said before the work begins
     return Bench(options, sources, Store(storage or sqlite_url(output)), output, show)

@@ -10,6 +10,8 @@ import typer
 from bayescal.errors import BayescalError, DataError, MethodError
 
 if TYPE_CHECKING:
+    import torch
+
     from bayescal.cluster import Cluster
     from bayescal.space import Space
 
@@ -22,6 +24,13 @@ Cache = Annotated[
     ),
 ]
 Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1 …", rich_help_panel="Running")]
+Precision = Annotated[
+    str,
+    typer.Option(
+        help="Of the text tower in training: float32, float16 or bfloat16; auto: float16 on a GPU, else float32.",
+        rich_help_panel="Running",
+    ),
+]
 Ray = Annotated[
     str | None,
     typer.Option(
@@ -54,6 +63,17 @@ def open_cluster(address: str | None, device: str) -> "tuple[Cluster | None, str
     from bayescal.cluster import Cluster
 
     return Cluster(address, device), "cpu"
+
+
+def parse_precision(text: str, device: str) -> "torch.dtype | None":
+    """The precision of --precision; None: as the weights are."""
+    from bayescal.backbones.precision import PRECISIONS
+
+    if text == "auto":
+        text = "float16" if device.startswith("cuda") else "float32"
+    if text not in PRECISIONS:
+        raise BayescalError(f"--precision {text}: expected auto, {', '.join(PRECISIONS)}")
+    return None if text == "float32" else PRECISIONS[text]
 
 
 def examples(*lines: str) -> str:

@@ -11,6 +11,8 @@ from bayescal.protocol.arena import Arena, open_arena, portable_name
 from bayescal.protocol.bundle import SUFFIX, bundled_name, load_bundle
 
 if TYPE_CHECKING:
+    import torch
+
     from bayescal.backbones.base import Backbone
     from bayescal.cluster import Cluster
 
@@ -28,13 +30,15 @@ class Sources:
     val_shots: int | None = None
     progress: bool = False
     cluster: "Cluster | None" = None  # encodes what the cache does not have
+    precision: "torch.dtype | None" = None  # of the text tower's layers in training
     _open: dict[str, Arena] = field(default_factory=dict, repr=False)
     _backbone: "Backbone | None" = field(default=None, repr=False)
 
     def arena(self, name: str) -> Arena:
         """The data set with its features; the first call may take minutes, the next ones nothing."""
         if name not in self._open:
-            self._open[name] = self._load(name)
+            arena = self._load(name)
+            self._open[name] = replace(arena, problem=replace(arena.problem, precision=self.precision))
         return self._open[name]
 
     def _load(self, name: str) -> Arena:

@@ -28,7 +28,7 @@ from bayescal.protocol.scoring import KEEP, finite, predict_rows, score
 from bayescal.protocol.store import Record, Store
 from bayescal.protocol.study import Drawn
 from bayescal.space import Config, settings_of
-from bayescal.stacks import Run, RunResult, group_runs, train_runs
+from bayescal.stacks import Problem, Run, RunResult, group_runs, train_runs
 
 if TYPE_CHECKING:
     from bayescal.cluster import Cluster
@@ -63,12 +63,19 @@ class Planned:
             self.fold.name, arena.sets(self.fold, self.seed).digest, facts.fingerprint, facts.views, DRAWS,
             arena.manifest.class_words, arena.manifest.environment_words,
         ]  # fmt: skip
+        if arena.problem.precision is not None:  # float32 is not named: its runs keep the keys they had
+            content.append(precision_of(arena.problem))
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:40]
 
     def run(self) -> Run:
         sets, rows = self.arena.sets(self.fold, self.seed), self.arena.feature_rows
         judged = {name: rows(images) for name, images in sets.judged.items()}
         return Run(self.draw.config, self.seed, self.arena.training_rows(sets.train), judged)
+
+
+def precision_of(problem: Problem) -> str:
+    """Of the text tower's layers in training, by name."""
+    return str(problem.precision or problem.text.dtype).removeprefix("torch.")
 
 
 def portable(config: Config) -> Config:
@@ -249,6 +256,7 @@ def _record(run: Planned, key: str, result: RunResult, scores: Mapping[str, Any]
         },
         "backbone": {
             "name": arena.facts.name, "fingerprint": arena.facts.fingerprint, "views": arena.facts.views,
+            "precision": precision_of(arena.problem),
         },
         "curves": {name: [_short(v) for v in values] for name, values in result.curves.items()},
         "probes": {name: [_short(v) for v in values] for name, values in result.probes.items()},
