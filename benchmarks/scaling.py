@@ -9,6 +9,7 @@ that size, 16-bit layers and a recorded step. Writes scaling-cpu.json, .md and .
 """
 
 import argparse
+import gc
 import json
 import os
 import platform
@@ -124,6 +125,7 @@ def measure_on_gpu(point: Point, precision: Any, steps: int = 10) -> dict[str, A
     from bayescal.training import Steps, training_samples
     from bayescal.training_state import State
 
+    gc.collect()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     bound, data = bound_to(point, TOWERS[point.tower], "cuda", precision)

@@ -17,8 +17,10 @@ def activation_budget(device: torch.device) -> int:
 def free_memory(device: torch.device) -> int:
     """Bytes that this process could still take on the device."""
     if device.type == "cuda":
-        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return torch.cuda.mem_get_info(device)[0] + cached
+        free, total = torch.cuda.mem_get_info(device)
+        reserved = torch.cuda.memory_reserved(device)
+        allowed = int(torch.cuda.get_per_process_memory_fraction(device) * total)
+        return max(min(free, allowed - reserved), 0) + reserved - torch.cuda.memory_allocated(device)
     limits = [limit for limit in (_available(), _left_in_group()) if limit is not None]
     return max(min(limits, default=ENOUGH["cpu"]), 0)
 

@@ -17,33 +17,37 @@ WARM_UP = 2  # calls that are simply made, on the stream of the recording: libra
 
 
 class Recorded:
-    """A function without arguments that reads and writes tensors in place."""
+    """The recording of a function without arguments that reads and writes tensors in place.
 
-    def __init__(self, function: Callable[[], None], device: torch.device, what: str = "this"):
-        self.function, self.device, self.what = function, device, what
+    The function is handed over at every call and not kept: what holds a recording is often what the function belongs
+    to, and the memory of a recording should go when its owner goes.
+    """
+
+    def __init__(self, device: torch.device, what: str = "this"):
+        self.device, self.what = device, what
         self.calls = 0
         self.graph: torch.cuda.CUDAGraph | None = None
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
-    def __call__(self) -> None:
+    def __call__(self, function: Callable[[], None]) -> None:
         if self.graph is not None:
             self.graph.replay()
         elif self.stream is None:
-            self.function()
+            function()
         elif self.calls < WARM_UP:
             self.calls += 1
             with self._beside():
-                self.function()
+                function()
         else:
-            self._record()
-            self()
+            self._record(function)
+            self(function)
 
-    def _record(self) -> None:
+    def _record(self, function: Callable[[], None]) -> None:
         """Nothing is computed here: the recording is played by the caller. What cannot be recorded is called."""
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
-                self.function()
+                function()
         except RuntimeError as error:
             warnings.warn(
                 f"{self.what} cannot be recorded as a CUDA graph and goes on call by call, which is slower "

@@ -26,14 +26,20 @@ def _mix(z: Tensor) -> Tensor:
     return z ^ _shift(z, 31)
 
 
+def _wrapped(number: int) -> int:
+    """As a signed 64-bit integer."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
 def _stream_key(stream: str) -> int:
     return int.from_bytes(hashlib.sha256(stream.encode()).digest()[:8], "big", signed=True)
 
 
 def bits(seeds: Tensor, stream: str, step: int | Tensor, n: int) -> Tensor:
     """64 random bits per entry: seeds (R,) → (R, n) int64."""
-    step = torch.as_tensor(step, device=seeds.device)  # as a tensor, the product wraps around as it should
-    key = _mix(_mix(seeds ^ _stream_key(stream)) + step * _GAMMA)
+    # Of a number, the product is wrapped around here: as a tensor it would have to travel to a GPU, and be waited for.
+    offset = _wrapped(step * _GAMMA) if isinstance(step, int) else step * _GAMMA
+    key = _mix(_mix(seeds ^ _stream_key(stream)) + offset)
     index = torch.arange(1, n + 1, device=seeds.device)
     return _mix(key[:, None] + index * _GAMMA)
 

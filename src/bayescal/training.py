@@ -125,8 +125,7 @@ class Steps:
         self.rate = torch.zeros_like(runs["learning_rate"])  # (R,)
         self.epoch, self.step, self.at = torch.zeros(3, 1, dtype=torch.int64, device=device)  # `at`: in the epoch
         self.sums: dict[str, Tensor] = {}  # of every loss term in this epoch: (R,)
-        advance = Recorded(self._advance, device, method.name) if method.recorded else self._advance
-        self.advance: Callable[[], None] = advance
+        self.recording = Recorded(device, method.name) if method.recorded else None
 
     @property
     def count(self) -> int:
@@ -143,6 +142,13 @@ class Steps:
         self.at.zero_()
         for value in self.sums.values():
             value.zero_()
+
+    def advance(self) -> None:
+        """Take the next step of the epoch."""
+        if self.recording is None:
+            self._advance()
+        else:
+            self.recording(self._advance)
 
     def means(self) -> dict[str, Tensor]:
         """Of every loss term, over the epoch: (R,) each."""

@@ -1,0 +1,351 @@
+"""Recorded training steps, played back, are the steps of an ordinary training; `fake_cuda` stands in for the GPU."""
+
+import dataclasses
+import warnings
+
+import pytest
+import torch
+
+import tiny
+from bayescal import recording, training
+from bayescal.errors import BayescalWarning
+from bayescal.methods import get_method, method_names
+from bayescal.methods.visual.irm_games import IRMGames
+from bayescal.recording import WARM_UP, Recorded
+from bayescal.space import default_config
+from bayescal.stacks import Problem, Run, train_runs
+from bayescal.training import epoch_order
+from fake_cuda import FakeCuda
+
+LEARNING = [name for name in method_names() if name not in ("clip", "tip-adapter")]
+# Small, and with a change of every kind after the third step, at which the recording is made: penalties and resets of
+# the optimiser (5: in the middle of an epoch), rates, dropout; several draws.
+SMALL = {
+    "epochs": 4, "batch_size": 8, "irm_anneal": 5, "vrex_anneal": 5, "dropout": 0.3, "train_samples": 2, "mlp_width": 8,
+    "stable_steps": 3, "tip_alpha_steps": 3, "tip_beta_steps": 3,
+}  # fmt: skip
+
+
+@pytest.fixture
+def fake_cuda(monkeypatch) -> FakeCuda:
+    return FakeCuda(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def word_vectors(tmp_path_factory) -> str:
+    return tiny.tiny_word_vectors(tmp_path_factory.mktemp("words"))
+
+
+@pytest.fixture
+def make_runs(word_vectors):
+    """Two runs of a method, with other images, environments and numbers."""
+
+    def make(name: str, n: int = 18, **options) -> list[Run]:
+        space = get_method(name).space
+        options = {**SMALL, "word_vectors": word_vectors, **options}
+        config = default_config(space, tiny.Defaults, **{k: v for k, v in options.items() if k in space})
+        other = {k: 0.7 * v for k, v in config.items() if space[k].is_number and "anneal" not in k}
+        return [tiny.tiny_run(config, 1, (0, 1), n), tiny.tiny_run({**config, **other}, 2, (1, 2), n)]
+
+    return make
+
+
+def same(one, two) -> bool:
+    """Equal bit for bit, NaN being NaN."""
+    return torch.equal(one.nan_to_num(nan=12.5), two.nan_to_num(nan=12.5))
+
+
+def check_same(ours, plain) -> None:
+    """Parameters, curves of losses and accuracies, choices and messages of two trainings."""
+    for one, two in zip(ours, plain, strict=True):
+        assert one.stopped == two.stopped
+        assert one.curves.keys() == two.curves.keys()
+        for name in one.curves:
+            assert same(torch.tensor(one.curves[name]), torch.tensor(two.curves[name])), name
+        assert {k: best.epoch for k, best in one.best.items()} == {k: best.epoch for k, best in two.best.items()}
+        for name in two.params:
+            assert same(one.params[name], two.params[name]), name
+            assert same(one.best_params[name], two.best_params[name]), name
+
+
+def check_recording(fake_cuda, monkeypatch, name: str, problem: Problem, runs: list[Run], steps: int = 12) -> None:
+    """Ordinary training against the same with recorded steps, which must really have been played back."""
+    plain = train_runs(name, problem, runs)
+    with monkeypatch.context() as patch:
+        fake_cuda.train_as_on_a_gpu(patch)
+        recorded = train_runs(name, problem, runs)
+    assert fake_cuda.log.count("record on side") == 1
+    assert fake_cuda.log.count("replay") == steps - recording.WARM_UP
+    check_same(recorded, plain)
+
+
+@pytest.mark.parametrize("name", [name for name in LEARNING if get_method(name).recorded])
+def test_recorded_training_is_ordinary_training(fake_cuda, monkeypatch, make_runs, name):
+    """Bit for bit: orders, random numbers, rates, changes of penalties and resets are all read anew in each step."""
+    check_recording(fake_cuda, monkeypatch, name, tiny.tiny_problem(), make_runs(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("bayes-cal", {"position": "middle", "class_specific": True}),
+        ("cal", {"lambda_env": 0.0, "lambda_orth": 0.0}),  # without a second branch
+        ("cocoop", {"position": "middle"}),
+        ("clip-adapter", {"adapter_side": "both"}),
+        ("mldg", {"mldg_exact": True}),
+    ],
+)
+def test_steps_of_other_settings(fake_cuda, monkeypatch, make_runs, name, options):
+    check_recording(fake_cuda, monkeypatch, name, tiny.tiny_problem(), make_runs(name, **options))
+
+
+@pytest.mark.parametrize("name", ["bayes-cal", "irm"])
+def test_one_call_is_enough_to_warm_up(fake_cuda, monkeypatch, make_runs, name):
+    """Whatever is made at its first use (sums of the losses, prior means) is there before the recording."""
+    monkeypatch.setattr(recording, "WARM_UP", 1)
+    check_recording(fake_cuda, monkeypatch, name, tiny.tiny_problem(), make_runs(name))
+
+
+@pytest.mark.parametrize("name", ["cal", "erm"])
+def test_every_epoch_has_views_of_its_own(fake_cuda, monkeypatch, make_runs, name):
+    problem, runs = tiny.tiny_problem(), make_runs(name)
+    noise = torch.randn(120, 5, 12, generator=torch.Generator().manual_seed(0))
+    views = problem.features[:, None] + noise
+    problem = dataclasses.replace(problem, views=views, view_rows=torch.arange(120))
+    check_recording(fake_cuda, monkeypatch, name, problem, runs)
+
+
+@pytest.mark.parametrize("name", ["bayes-cal", "groupdro", "cocoop"])
+def test_a_row_that_fails_while_steps_are_played_back_stops_alone(fake_cuda, monkeypatch, make_runs, name):
+    """One image of the first row is not a number. All other batches are finite: a stopped row must not come back."""
+    problem, runs = tiny.tiny_problem(), make_runs(name, n=45)
+    order = epoch_order(torch.tensor([1]), 0, 45, 8)  # 6 steps
+    fine = [image for image in runs[0].train.tolist() if image not in runs[1].train]
+    step, bad = next((s, i) for s in (5, 4, 3) for i in runs[0].train[order[0, s]].tolist() if i in fine)
+    features = problem.features.clone()
+    features[bad] = torch.nan
+    broken = dataclasses.replace(problem, features=features)
+    check_recording(fake_cuda, monkeypatch, name, broken, runs, steps=24)
+    stopped, goes_on = train_runs(name, broken, runs)
+    assert stopped.stopped.startswith(f"stopped at step {step}:")
+    assert all(value.isfinite().all() for value in stopped.params.values())
+    check_same([goes_on], [train_runs(name, problem, runs)[1]])
+
+
+def test_a_continued_training_is_recorded_anew(fake_cuda, monkeypatch, make_runs, tmp_path):
+    """What comes out of a checkpoint are other tensors: the recording of the second part is made of those."""
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0.0)
+    problem, runs = tiny.tiny_problem(), make_runs("bayes-cal")
+    plain = train_runs("bayes-cal", problem, runs)
+    fake_cuda.train_as_on_a_gpu(monkeypatch)
+
+    real = training._train_epoch
+
+    def stop(method, data, state, epoch, steps):
+        if epoch == 2:
+            raise KeyboardInterrupt
+        return real(method, data, state, epoch, steps)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "_train_epoch", stop)
+        with pytest.raises(KeyboardInterrupt):
+            train_runs("bayes-cal", problem, runs, checkpoints=tmp_path)
+    check_same(train_runs("bayes-cal", problem, runs, checkpoints=tmp_path), plain)
+    assert fake_cuda.log.count("record on side") == 2
+
+
+def test_layers_in_16_bits_can_be_recorded(fake_cuda, monkeypatch, make_runs):
+    """Scales of the slopes are found in each backward pass, without a look at them."""
+    problem = dataclasses.replace(tiny.tiny_problem(), precision=torch.float16)
+    check_recording(fake_cuda, monkeypatch, "bayes-cal", problem, make_runs("bayes-cal"))
+
+
+def test_trees_that_are_no_sequence_can_be_recorded(fake_cuda, monkeypatch, make_runs):
+    monkeypatch.setattr("bayescal.prompts.DENSE", 0)
+    check_recording(fake_cuda, monkeypatch, "bayes-cal", tiny.tiny_problem(), make_runs("bayes-cal"))
+
+
+@pytest.mark.xfail(
+    strict=True, reason="PromptTree.forward makes the Packing of a block in every call: bool(), nonzero()"
+)
+@pytest.mark.filterwarnings("ignore:bayes-cal cannot be recorded")
+def test_names_in_blocks_can_be_recorded(fake_cuda, monkeypatch, make_runs):
+    """Blocks are computed again in the backward pass, which is then a part of the recording."""
+    monkeypatch.setattr("bayescal.prompts.activation_budget", lambda device: 1)
+    check_recording(fake_cuda, monkeypatch, "bayes-cal", tiny.tiny_problem(), make_runs("bayes-cal"))
+
+
+def test_only_players_in_turn_are_not_recorded(fake_cuda, monkeypatch, make_runs):
+    assert [name for name in method_names() if not get_method(name).recorded] == ["irm-games"]
+    fake_cuda.train_as_on_a_gpu(monkeypatch)
+    train_runs("irm-games", tiny.tiny_problem(), make_runs("irm-games"))
+    assert fake_cuda.log == []
+
+
+def test_players_in_turn_cannot_be_recorded(fake_cuda, monkeypatch, make_runs):
+    """Who moves is decided in Python. Asked for the step, a recording refuses, and the training goes on without."""
+    problem, runs = tiny.tiny_problem(), make_runs("irm-games")
+    plain = train_runs("irm-games", problem, runs)
+    real = IRMGames.turn
+    monkeypatch.setattr(IRMGames, "recorded", True)
+    monkeypatch.setattr(IRMGames, "turn", lambda self, step: real(self, int(step)))
+    fake_cuda.train_as_on_a_gpu(monkeypatch)
+    with pytest.warns(BayescalWarning, match="^irm-games cannot be recorded as a CUDA graph and goes on call by call"):
+        check_same(train_runs("irm-games", problem, runs), plain)
+    assert "replay" not in fake_cuda.log
+
+
+# Recorded itself
+
+
+def test_elsewhere_a_function_is_simply_called():
+    x = torch.zeros(())
+    call = Recorded(lambda: x.add_(float(x) + 1), torch.device("cpu"))  # which no recording would allow
+    for expected in (1, 3, 7, 15):
+        call()
+        assert float(x) == expected
+
+
+def test_warm_up_then_record_then_replay(fake_cuda):
+    """Every call counts once, the one of the recording too: recording computes nothing."""
+    x, called = torch.zeros(3), []
+
+    def function() -> None:
+        called.append(fake_cuda.current.name)
+        x.add_(1)
+
+    call = Recorded(function, fake_cuda.device)
+    for expected in range(1, 7):
+        call()
+        assert x.tolist() == [expected] * 3
+    assert called == ["side"] * (WARM_UP + 1)
+    warm_up = ["side waits for current", "current waits for side"]
+    assert fake_cuda.log == [*warm_up * WARM_UP, "record on side", *["replay"] * 4]
+    assert fake_cuda.current.name == "current"
+
+
+def test_what_cannot_be_recorded_is_called(fake_cuda):
+    x, called = torch.zeros(1, dtype=torch.int64), []
+
+    def function() -> None:
+        called.append(1)
+        x.add_(1)
+        called.append(int(x))  # a look at a value
+
+    call = Recorded(function, fake_cuda.device, "counting")
+    for _ in range(WARM_UP):
+        call()
+    with pytest.warns(BayescalWarning) as warned:
+        call()
+    (message,) = [str(each.message) for each in warned]
+    assert message.startswith("counting cannot be recorded as a CUDA graph and goes on call by call, which is slower (")
+    assert message.endswith("_local_scalar_dense.default)")  # the first line of the reason
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for expected in range(WARM_UP + 2, WARM_UP + 5):
+            call()
+            assert int(x) == expected  # once each; the attempt left nothing behind
+    assert fake_cuda.log[-1] == "record on side"  # no second attempt, no other stream
+    assert len(called) == 2 * (WARM_UP + 4) + 1  # the attempt broke off in the middle
+
+
+def test_mistakes_in_a_function_are_not_taken_for_a_refusal(fake_cuda):
+    call = Recorded(lambda: {}["no such parameter"], fake_cuda.device)
+    with pytest.raises(KeyError):
+        call()
+    call = Recorded(lambda: torch.zeros(2) @ torch.zeros(3), fake_cuda.device)
+    with pytest.raises(RuntimeError):  # in the warm-up
+        call()
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda x: float(x[0]),
+        lambda x: bool(x.any()),
+        lambda x: x.tolist(),
+        lambda x: x[x > 1],
+        lambda x: torch.equal(x, x),
+        lambda x: torch.tensor([1.0, 2.0]) + x,
+        lambda x: x[[0, 1]],
+    ],
+)
+def test_the_stand_in_refuses_what_a_gpu_refuses(fake_cuda, look):
+    """Or the tests above would show nothing."""
+    x = torch.tensor([1.0, 2.0])
+    call = Recorded(lambda: look(x), fake_cuda.device)
+    for _ in range(WARM_UP):
+        call()
+    with pytest.warns(BayescalWarning, match="not permitted when stream is capturing"):
+        call()
+
+
+def test_the_stand_in_plays_addresses_and_not_values(fake_cuda):
+    """A tensor that takes a name's place is not read, a number is what it was, and a temporary is computed anew."""
+    held = {"place": torch.zeros(1), "number": 1.0}
+    start, total = held["place"], torch.zeros(1)
+
+    def function() -> None:
+        total.add_(held["place"] * 10 + held["number"])
+        held["place"], held["number"] = held["place"] + 1, held["number"] + 1
+
+    call = Recorded(function, fake_cuda.device)
+    for _ in range(WARM_UP):
+        call()
+    recorded = held["place"]
+    expected = float(total)
+    for value in (float(recorded), 7.0):
+        recorded.fill_(value)
+        call()
+        expected += 10 * value + WARM_UP + 1
+        assert float(total) == expected
+    assert float(start) == 0.0
+
+
+# On a GPU
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that torch can use")
+
+
+def on_gpu(problem: Problem, runs: list[Run], **changes) -> tuple[Problem, list[Run]]:
+    moved = {name: getattr(problem, name).cuda() for name in ("text", "features", "labels", "environments")}
+    return dataclasses.replace(problem, **moved, **changes), [
+        dataclasses.replace(run, train=run.train.cuda(), judged={k: v.cuda() for k, v in run.judged.items()})
+        for run in runs
+    ]
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", LEARNING)
+def test_recorded_training_on_a_gpu_is_training_step_by_step(monkeypatch, make_runs, name):
+    """To rounding: sums of many numbers at once have no fixed order there."""
+    problem, runs = on_gpu(tiny.tiny_problem(gentle=True), make_runs(name))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", BayescalWarning)  # every method can be recorded
+        recorded = train_runs(name, problem, runs)
+    with monkeypatch.context() as patch:
+        patch.setattr(recording, "WARM_UP", 10**9)
+        plain = train_runs(name, problem, runs)
+    for one, two in zip(recorded, plain, strict=True):
+        for parameter in two.params:
+            torch.testing.assert_close(one.params[parameter], two.params[parameter], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(one.curves["total"], two.curves["total"], rtol=1e-4, atol=1e-5)
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", ["coop", "cal", "bayes-cal", "cocoop", "dplclip"])
+def test_float16_layers_on_a_gpu_train_as_float32_ones(make_runs, name):
+    problem, runs = on_gpu(tiny.tiny_problem(gentle=True), make_runs(name))
+    half = dataclasses.replace(problem, precision=torch.float16)
+    for one, two in zip(train_runs(name, half, runs), train_runs(name, problem, runs), strict=True):
+        torch.testing.assert_close(one.curves["total"], two.curves["total"], rtol=0.02, atol=0.005)
+
+
+@needs_gpu
+def test_a_row_that_fails_on_a_gpu_stops_alone(make_runs):
+    problem, (good, bad) = on_gpu(tiny.tiny_problem(gentle=True), make_runs("bayes-cal"))
+    bad = dataclasses.replace(bad, config={**bad.config, "learning_rate": float("inf")})
+    mixed, stopped = train_runs("bayes-cal", problem, [good, bad])
+    assert stopped.stopped.startswith("stopped at step 4:")  # the second step after the warm-up epoch
+    (alone,) = train_runs("bayes-cal", problem, [good])
+    torch.testing.assert_close(mixed.params["class.context"], alone.params["class.context"], rtol=1e-4, atol=1e-5)
