@@ -46,8 +46,8 @@ def features(block: int, dim: int) -> np.ndarray:
 
 def bank_rows(folder: Path, images: np.ndarray, all_digests: np.ndarray, dim: int, computing: bool) -> Any:
     """Generated images as a `FeatureRows`, which stores what is missing; not `computing`: nothing may be missing."""
-    from bayescal.features.compute import Rows, Wanted
     from bayescal.features.contents import Contents
+    from bayescal.features.readers import Rows, Wanted
     from bayescal.features.rows import FeatureRows
     from bayescal.features.store import RowStore
 

@@ -25,8 +25,9 @@ from torch import Tensor
 from bayescal.backbones import load_backbone
 from bayescal.backbones.base import Backbone
 from bayescal.data import content_hash, read_image, read_manifest
+from bayescal.data.transforms import cropped, plain_pixels
 from bayescal.features import FeatureBank
-from bayescal.features.transforms import plain_pixels
+from bayescal.protocol.arena import portable_name
 from benchmarks.measure import Result, print_results, write_json
 
 RESULTS = Path(__file__).parent / "results"
@@ -84,7 +85,7 @@ def one_core(backbone: Backbone, paths: Sequence[str]) -> dict[str, float]:
     found = {
         "hash": seconds_per_image(content_hash, paths),
         "decode": seconds_per_image(read_image, paths),
-        "resize and normalise": seconds_per_image(lambda image: plain_pixels(image, backbone.preprocess), pictures),
+        "resize": seconds_per_image(lambda image: np.asarray(cropped(image, backbone.preprocess)), pictures),
     }
     if backbone.device.type == "cpu":
         batch = [plain_pixels(image, backbone.preprocess) for image in pictures[:MODEL_BATCH]]
@@ -136,7 +137,7 @@ def run(
     extract(backbone, paths[: images // 8], workers, batch_size)  # the first calls of a model are slower
     found = extract(backbone, paths, workers, batch_size)
     steps = one_core(backbone, paths[:200])
-    fed = 1 / (steps["hash"] + steps["decode"] + steps["resize and normalise"])
+    fed = 1 / (steps["hash"] + steps["decode"] + steps["resize"])
     share = found["share inside the model"]
     on_gpu = backbone.device.type == "cuda"
     free = Result(
@@ -170,9 +171,11 @@ def main() -> None:
     print_results(results, title=f"features from JPEG files, {arguments.device}")
     for result in results:
         print(result.what, {key: round(value, 5) for key, value in result.notes.items()})
-    command = f"python -m benchmarks.extraction PACS --images {arguments.images} --device {arguments.device}"
+    command = f"python -m benchmarks.extraction {arguments.folder.name} --backbone {portable_name(arguments.backbone)}"
+    command += f" --images {arguments.images} --device {arguments.device} --batch-size {arguments.batch_size}"
     output = arguments.output or RESULTS / f"extraction-{arguments.device.split(':')[0]}.json"
-    write_json(results, output, command, load=round(load, 1))
+    about = {"gpu": torch.cuda.get_device_name(arguments.device)} if backbone.device.type == "cuda" else {}
+    write_json(results, output, command, load=round(load, 1), **about)
 
 
 if __name__ == "__main__":

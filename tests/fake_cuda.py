@@ -123,5 +123,4 @@ class FakeCuda:
 
     def train_as_on_a_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let `training.Steps` record its step."""
-        at = lambda function, device, what: recording.Recorded(function, self.device, what)  # noqa: E731
-        monkeypatch.setattr(training, "Recorded", at)
+        monkeypatch.setattr(training, "Recorded", lambda device, what: recording.Recorded(self.device, what))

@@ -20,9 +20,9 @@ from bayescal.backbones import Backbone, Preprocess, TextTower
 from bayescal.backbones.base import Frozen
 from bayescal.backbones.defaults import CLIP
 from bayescal.data.images import content_hash
+from bayescal.data.transforms import plain_pixels
 from bayescal.errors import BackboneError, BayescalWarning
-from bayescal.features import FeatureBank, compute, default_folder
-from bayescal.features.transforms import plain_pixels
+from bayescal.features import FeatureBank, compute, default_folder, readers
 
 DIM = 12
 
@@ -291,7 +291,7 @@ def test_threads_end_after_an_error(tmp_path, backbone, images, monkeypatch):
         raise KeyboardInterrupt if source == images[7] else ZeroDivisionError
 
     before = torch.get_num_threads()
-    monkeypatch.setattr(compute, "read_image", explode)
+    monkeypatch.setattr("bayescal.data.pixels.read_image", explode)
     with pytest.raises((KeyboardInterrupt, ZeroDivisionError)):
         FeatureBank(backbone, tmp_path / "cache", workers=3).encode(images)
     assert not [t for t in threading.enumerate() if t.name.startswith("bayescal-images")]
@@ -301,11 +301,11 @@ def test_threads_end_after_an_error(tmp_path, backbone, images, monkeypatch):
 def test_few_images_are_in_memory_at_once(tmp_path, backbone, images, monkeypatch):
     alive, most = 0, 0
     lock = threading.Lock()
-    decode, encode = compute._decode, compute._encode
+    decode, encode = readers.read, compute._encode
 
-    def counted_decode(group, pixels_of):
+    def counted_decode(group, transform):
         nonlocal alive, most
-        rows = decode(group, pixels_of)
+        rows = decode(group, transform)
         with lock:
             alive += len(rows.views)
             most = max(most, alive)
@@ -318,7 +318,7 @@ def test_few_images_are_in_memory_at_once(tmp_path, backbone, images, monkeypatc
             alive -= len(rows.views)
         return rows
 
-    monkeypatch.setattr(compute, "_decode", counted_decode)
+    monkeypatch.setattr(readers, "read", counted_decode)
     monkeypatch.setattr(compute, "_encode", counted_encode)
     FeatureBank(backbone, tmp_path / "cache", workers=2, batch_size=3).encode_views(images, 3)
     assert most <= 2 * 3

@@ -125,12 +125,12 @@ def test_threads_have_work_while_a_result_is_used():
 def test_the_model_has_the_next_batch_before_the_last_one_is_handed_on(monkeypatch):
     steps = []
 
-    def begin(backbone, rows, size):
+    def begin(backbone, rows, size, prepare):
         steps.append(f"begin {rows}")
         return lambda: steps.append(f"finish {rows}") or rows
 
     monkeypatch.setattr(compute, "_begin", begin)
-    for rows in compute._one_ahead(None, iter("abc"), 1):
+    for rows in compute._one_ahead(None, iter("abc"), 1, None):
         steps.append(f"store {rows}")
     order = "begin a, begin b, finish a, store a, begin c, finish b, store b, finish c, store c"
     assert ", ".join(steps) == order

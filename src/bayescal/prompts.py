@@ -117,6 +117,7 @@ class PromptTree(nn.Module):
         )
         self.register_buffer("ends", ends.to(device), persistent=False)
         self.packing = self._packing(slice(None))
+        self._blocks: dict[int, list[tuple[slice, Packing]]] = {}  # by number
         start = tower.embed(torch.tensor([tower.start_token], device=device))
         self.register_buffer("start", start, persistent=False)  # (1, W)
         self.packed = Packed([self]) if self.n_tokens <= DENSE else None
@@ -154,9 +155,11 @@ class PromptTree(nn.Module):
             if self.packed is not None:
                 return self.packed.read([self], [context])[0]
             return self._read(context, slice(None), self.packing)
-        size = math.ceil(self.n_names / blocks)
-        parts = [slice(at, at + size) for at in range(0, self.n_names, size)]
-        reads = [partial(self._read, part=part, packing=self._packing(part)) for part in parts]
+        if blocks not in self._blocks:  # kept: where the padding is, is a question that a GPU has to be waited for
+            size = math.ceil(self.n_names / blocks)
+            parts = [slice(at, at + size) for at in range(0, self.n_names, size)]
+            self._blocks[blocks] = [(part, self._packing(part)) for part in parts]
+        reads = [partial(self._read, part=part, packing=packing) for part, packing in self._blocks[blocks]]
         return torch.cat([_Again.apply(read, context) for read in reads], dim=2)
 
     def _read(self, context: Tensor, part: slice, packing: Packing) -> Tensor:

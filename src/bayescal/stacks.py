@@ -333,7 +333,7 @@ def stack_identity(method: str, problem: Problem, runs: Sequence[Run]) -> str:
     # Judged images count too: they choose the best epoch, and their curves are part of the outcome.
     judged = [{name: rows.tolist() for name, rows in run.judged.items()} for run in runs]
     configs = [[run.config, run.seed, run.train.tolist(), sets] for run, sets in zip(runs, judged, strict=True)]
-    digest.update(json.dumps([method, words, configs], sort_keys=True).encode())
+    digest.update(json.dumps([method, words, configs, str(problem.precision)], sort_keys=True).encode())
     for tensor in (
         problem.features,
         problem.labels,

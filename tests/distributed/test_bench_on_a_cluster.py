@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from bayescal.data.transforms import Transform
 from bayescal.errors import BayescalWarning, DataError
 from bayescal.experiments.base_to_new import score_new
 from bayescal.features import FeatureBank
-from bayescal.features.compute import Wanted, hash_all
+from bayescal.features.compute import hash_all
+from bayescal.features.readers import Wanted
 from bayescal.features.remote import compute_on
 from bayescal.protocol.bundle import load_bundle
 from bayescal.protocol.runner import run_all
@@ -152,8 +154,8 @@ def test_features_are_those_of_one_machine(mini, pictures, tmp_path, cluster, mo
 
 def test_files_that_a_worker_does_not_have_are_said(mini, pictures, tmp_path, cluster):
     def encode(source, content):
-        pixels = lambda image, content, view: np.zeros((mini.preprocess.size,) * 2 + (3,), np.float32)  # noqa: E731
-        return list(compute_on(cluster, mini, [Wanted(0, source, content, (0,))], 1, pixels, 16))
+        transform = Transform(mini.preprocess)
+        return list(compute_on(cluster, mini, [Wanted(0, source, content, (0,))], 1, transform, 16))
 
     there = str(next(pictures.rglob("*.png")))
     (content,), _ = hash_all([there], 1)

@@ -10,11 +10,11 @@ import torch
 from PIL import Image
 from whole_models import CPU, HOW, SIZE
 
+from bayescal.data.transforms import plain_pixels
 from bayescal.end_to_end import data as data_module
 from bayescal.end_to_end.augment import augmented, plain, turn_hue
 from bayescal.end_to_end.data import PlainImages, TrainImages, load, to_inputs
 from bayescal.errors import DataError
-from bayescal.features.transforms import plain_pixels
 from pictures import make_pictures, save_pictures
 
 

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from bayescal.backbones.defaults import TrainingDefaults
 from bayescal.backbones.text_tower import TextTower
 from bayescal.errors import BackboneError, DataError
+from bayescal.preprocess import Preprocess
 
 
 class Tokenizer(Protocol):
@@ -24,35 +25,6 @@ class Tokenizer(Protocol):
     def encode(self, text: str) -> list[int]: ...
 
     def decode(self, tokens: Sequence[int]) -> str: ...
-
-
-@dataclass(frozen=True)
-class Preprocess:
-    """How an image becomes the pixels that the image tower was trained on."""
-
-    size: int  # the tower sees size × size pixels
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-    interpolation: str  # "bicubic" or "bilinear"
-    resize_mode: str  # "shortest": shorter side to `size`, then centre crop; "squash": both sides to `size`
-
-    @classmethod
-    def from_open_clip(cls, config: dict[str, Any]) -> "Preprocess":
-        """Read an open_clip `preprocess_cfg`; refuses what the transforms of this package do not do."""
-        size = config["size"]
-        height, width = (size, size) if isinstance(size, int) else size
-        if height != width:
-            raise BackboneError(f"images of {height} × {width} pixels are not supported: the input must be square")
-        if config["resize_mode"] not in ("shortest", "squash"):
-            raise BackboneError(f"resize mode {config['resize_mode']!r} is not supported, only shortest and squash")
-        return cls(
-            size=int(height),
-            mean=_three_floats(config["mean"]),
-            std=_three_floats(config["std"]),
-            # open_clip allows a third value, "random", and tests such models with bicubic
-            interpolation="bilinear" if config["interpolation"] == "bilinear" else "bicubic",
-            resize_mode=config["resize_mode"],
-        )
 
 
 class Frozen(nn.Module):
@@ -166,10 +138,3 @@ def _full_precision(device: torch.device):
     if device.type != "cuda":
         return nullcontext()
     return torch.backends.cudnn.flags(enabled=True, allow_tf32=False)
-
-
-def _three_floats(values: Sequence[float] | float) -> tuple[float, float, float]:
-    if not isinstance(values, Sequence):
-        values = (values,) * 3
-    red, green, blue = (float(v) for v in values)
-    return red, green, blue

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from PIL import Image, ImageEnhance
 
-from bayescal.features.transforms import FILTERS, random_box
+from bayescal.data.transforms import FILTERS, random_box
 
 CROP = (0.7, 1.0)  # share of the image's area that is kept
 JITTER = 0.3  # brightness, contrast and saturation by up to ± 30 %, hue by up to ± 30 % of the circle

@@ -6,18 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-from PIL.Image import Image
 from torch import Tensor
 
 from bayescal.backbones.base import Backbone
 from bayescal.data.images import ImageSource
-from bayescal.features.compute import Rows, Wanted, compute
+from bayescal.data.transforms import Transform
+from bayescal.features.compute import compute
 from bayescal.features.contents import Contents
 from bayescal.features.pipeline import usable_cores
+from bayescal.features.readers import Rows, Wanted
 from bayescal.features.rows import Failure, FeatureRows
 from bayescal.features.store import RowStore
-from bayescal.features.transforms import plain_pixels, view_pixels
 
 if TYPE_CHECKING:
     from bayescal.cluster import Cluster
@@ -88,22 +87,14 @@ class FeatureBank:
 
     def rows(self, sources: Sequence[ImageSource], views: int | None = None, *, progress: bool = False) -> FeatureRows:
         """As `encode`, or with `views` as `encode_views`, but features stay on disk: `.read(indices)` gives some."""
-        how = self.backbone.preprocess
-
-        def plain(image: Image, content: str, view: int) -> np.ndarray:
-            return plain_pixels(image, how)
-
-        def view_of(image: Image, content: str, view: int) -> np.ndarray:
-            return view_pixels(image, how, content, view)
-
-        pixels_of = plain if views is None else view_of
+        transform = Transform(self.backbone.preprocess, augmented=views is not None)
 
         def features_of(images: Iterable[Wanted], total: int) -> Iterator[Rows]:
             if self.cluster is None:
-                return compute(self.backbone, images, total, pixels_of, self.workers, self.batch_size)
+                return compute(self.backbone, images, total, transform, self.workers, self.batch_size)
             from bayescal.features.remote import compute_on
 
-            return compute_on(self.cluster, self.backbone, images, total, pixels_of, self.batch_size)
+            return compute_on(self.cluster, self.backbone, images, total, transform, self.batch_size)
 
         store = self._store(_PLAIN if views is None else _VIEWS)
         contents = Contents.of(sources, self.workers)

@@ -10,9 +10,11 @@ import numpy as np
 from bayescal.backbones.base import Backbone
 from bayescal.cluster import Cluster
 from bayescal.data.images import ImageError, content_hash
+from bayescal.data.transforms import Transform
 from bayescal.errors import DataError
-from bayescal.features.compute import _CPU_BATCH, PixelsOf, Rows, Wanted, _groups, compute
+from bayescal.features.compute import _CPU_BATCH, _groups, compute
 from bayescal.features.pipeline import usable_cores
+from bayescal.features.readers import Rows, Wanted
 
 LARGEST = 1024  # views in one task: enough to be worth sending, few enough to be worth losing
 
@@ -24,7 +26,7 @@ class Encoding:
     """What a worker has to know to encode images."""
 
     backbone: Backbone
-    pixels_of: PixelsOf
+    transform: Transform
     batch_size: int
 
     def to(self, device: str) -> "Encoding":
@@ -34,7 +36,7 @@ class Encoding:
         for image in images:
             _refuse_other(image)
         total = sum(len(image.views) for image in images)
-        parts = list(compute(self.backbone, images, total, self.pixels_of, usable_cores(), self.batch_size))
+        parts = list(compute(self.backbone, images, total, self.transform, usable_cores(), self.batch_size))
         values = [part.values for part in parts if len(part.values)] or [np.empty((0, self.backbone.dim), np.float32)]
         return (
             [image.index for part in parts for image in part.images],
@@ -45,12 +47,12 @@ class Encoding:
 
 
 def compute_on(
-    cluster: Cluster, backbone: Backbone, images: Iterable[Wanted], total: int, pixels_of: PixelsOf, batch_size: int
+    cluster: Cluster, backbone: Backbone, images: Iterable[Wanted], total: int, transform: Transform, batch_size: int
 ) -> Iterator[Rows]:
     """As `compute`, on the workers of a cluster."""
     if not total:
         return
-    work = Encoding(backbone.to("cpu"), pixels_of, batch_size)
+    work = Encoding(backbone.to("cpu"), transform, batch_size)
     # The same batches as on one machine, as far as they can be: rounding depends on the size of a batch.
     batch = min(_CPU_BATCH, batch_size) if cluster.device == "cpu" else batch_size
     parts = _parts(images, batch, min(LARGEST, cluster.share(total)))

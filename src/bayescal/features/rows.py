@@ -12,9 +12,10 @@ from torch import Tensor
 
 from bayescal.data.images import ImageSource
 from bayescal.errors import BackboneError, BayescalWarning, DataError
-from bayescal.features.compute import Rows, Wanted, name_of
+from bayescal.features.compute import name_of
 from bayescal.features.contents import Contents
 from bayescal.features.progress import progress_bar
+from bayescal.features.readers import Rows, Wanted
 from bayescal.features.store import RowStore, make_keys
 
 _BLOCK = 1 << 16  # rows that are looked up at once

@@ -1,18 +1,21 @@
 """From an image to the pixels an image tower expects. Pillow and numpy only; every function is pure.
 
-Pixels are (H, W, 3) float32, normalised. Colours stay last because that is how Pillow stores them and what
-image towers like best ("channels last").
+    picture ─► cropped and resized, (size, size, 3) of 8 bits ─► normalised, float32
+
+Colours stay last because that is how Pillow stores them and what image towers like best ("channels last"). Bytes travel
+four times as fast as floats, so a GPU is given bytes and normalises them itself.
 """
 
 import hashlib
 import math
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image
 
-from bayescal.backbones.base import Preprocess
+from bayescal.preprocess import Preprocess
 
 SCALE = (0.08, 1.0)  # share of the image's area that a random crop covers
 RATIO = (3 / 4, 4 / 3)  # width / height of a random crop
@@ -24,15 +27,32 @@ FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BIL
 Box = tuple[int, int, int, int]  # left, top, right, bottom
 
 
+@dataclass(frozen=True)
+class Transform:
+    """What is made of a picture before the image tower sees it: the test transform, or numbered augmented views."""
+
+    how: Preprocess
+    augmented: bool = False
+
+    def __call__(self, image: Image.Image, content: str, view: int) -> np.ndarray:
+        """(size, size, 3) uint8. `content` is the picture's hash, from which the randomness of a view comes."""
+        return np.asarray(augmented(image, self.how, content, view) if self.augmented else cropped(image, self.how))
+
+
 def plain_pixels(image: Image.Image, how: Preprocess) -> np.ndarray:
-    """The deterministic transform, equal to open_clip's own preprocessing bit for bit: (size, size, 3).
+    """The deterministic transform, equal to open_clip's own preprocessing bit for bit: (size, size, 3)."""
+    return normalised(np.asarray(cropped(image, how)), how)
+
+
+def cropped(image: Image.Image, how: Preprocess) -> Image.Image:
+    """Resized, and the middle of it.
 
     One exception: of images longer than 32 times their width, only the part that the crop keeps is resized.
     open_clip would first grow a strip of 10 × 1,000,000 pixels to gigabytes.
     """
     resample, side = FILTERS[how.interpolation], how.size
     if how.resize_mode == "squash":
-        return _normalised(image.resize((side, side), resample), how)
+        return image.resize((side, side), resample)
     width, height = image.size
     long = int(side * max(width, height) / min(width, height))
     new_width, new_height = (side, long) if width <= height else (long, side)
@@ -45,22 +65,20 @@ def plain_pixels(image: Image.Image, how: Preprocess) -> np.ndarray:
             (left + side) * width / new_width,
             (top + side) * height / new_height,
         )
-        return _normalised(image.resize((side, side), resample, box=kept), how)
+        return image.resize((side, side), resample, box=kept)
     resized = image.resize((new_width, new_height), resample)
-    return _normalised(resized.crop((left, top, left + side, top + side)), how)
+    return resized.crop((left, top, left + side, top + side))
 
 
-def view_pixels(image: Image.Image, how: Preprocess, content: str, view: int) -> np.ndarray:
-    """Augmented view number `view` of an image: random crop, resized, perhaps mirrored: (size, size, 3).
+def augmented(image: Image.Image, how: Preprocess, content: str, view: int) -> Image.Image:
+    """View number `view` of an image: random crop, resized, perhaps mirrored.
 
     The randomness is a function of the image's content hash and the number of the view alone, so a view is
     the same in every run, on every machine and in any order.
     """
     uniform = _uniforms(content, view)
     crop = image.crop(random_box(image.size, uniform)).resize((how.size, how.size), Image.Resampling.BICUBIC)
-    if next(uniform) < 0.5:
-        crop = crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    return _normalised(crop, how)
+    return crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if next(uniform) < 0.5 else crop
 
 
 def random_box(size: tuple[int, int], uniform: Iterator[float], scale: tuple[float, float] = SCALE) -> Box:
@@ -89,13 +107,17 @@ def _largest_box(width: int, height: int) -> Box:
     return left, top, left + w, top + h
 
 
-def _normalised(image: Image.Image, how: Preprocess) -> np.ndarray:
-    """Divided by 255, minus the mean, divided by the deviation; row by row, because numpy is slow with 3 at a time."""
-    pixels = np.asarray(image).reshape(image.height, -1).astype(np.float32)
-    pixels /= np.float32(255)
-    pixels -= np.tile(np.asarray(how.mean, dtype=np.float32), image.width)
-    pixels /= np.tile(np.asarray(how.std, dtype=np.float32), image.width)
-    return pixels.reshape(image.height, image.width, 3)
+def normalised(pixels: np.ndarray, how: Preprocess) -> np.ndarray:
+    """Divided by 255, minus the mean, divided by the deviation: (…, W, 3) uint8 → float32.
+
+    Row by row, because numpy is slow with 3 numbers at a time.
+    """
+    width = pixels.shape[-2]
+    rows = pixels.reshape(-1, 3 * width).astype(np.float32)
+    rows /= np.float32(255)
+    rows -= np.tile(np.asarray(how.mean, dtype=np.float32), width)
+    rows /= np.tile(np.asarray(how.std, dtype=np.float32), width)
+    return rows.reshape(pixels.shape)
 
 
 def _uniforms(content: str, view: int) -> Iterator[float]:

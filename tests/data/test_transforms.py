@@ -7,9 +7,9 @@ import pytest
 import torch
 from PIL import Image
 
-from bayescal.backbones import Preprocess
-from bayescal.features import transforms
-from bayescal.features.transforms import RATIO, SCALE, _uniforms, plain_pixels, random_box, view_pixels
+from bayescal.data import transforms
+from bayescal.data.transforms import RATIO, SCALE, Transform, _uniforms, plain_pixels, random_box
+from bayescal.preprocess import Preprocess
 
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 SIZES = [(128, 128), (160, 160), (127, 129), (641, 37), (37, 641), (131, 400), (1, 1), (3, 90), (2, 1), (500, 333)]
@@ -61,11 +61,11 @@ def test_the_way_for_long_images_agrees_with_the_usual_one(monkeypatch):
 def test_views_are_a_function_of_content_and_number():
     how = Preprocess(32, MEAN, STD, "bicubic", "shortest")
     image = picture((80, 60))
-    views = [view_pixels(image, how, "ab" * 32, v) for v in range(6)]
-    again = [view_pixels(image, how, "ab" * 32, v) for v in reversed(range(6))][::-1]
+    views = [Transform(how, augmented=True)(image, "ab" * 32, v) for v in range(6)]
+    again = [Transform(how, augmented=True)(image, "ab" * 32, v) for v in reversed(range(6))][::-1]
     assert all(np.array_equal(a, b) for a, b in zip(views, again, strict=True))
     assert len({view.tobytes() for view in views}) == 6
-    assert not np.array_equal(views[0], view_pixels(image, how, "cd" * 32, 0))
+    assert not np.array_equal(views[0], Transform(how, augmented=True)(image, "cd" * 32, 0))
 
 
 def test_views_never_change():
@@ -115,6 +115,6 @@ def test_half_of_the_views_are_mirrored():
     ramp = Image.fromarray(np.tile(np.arange(0, 250, 5, dtype=np.uint8)[None, :, None], (50, 1, 3)))
     mirrored = sum(
         float(v[:, 0].mean()) > float(v[:, -1].mean())
-        for v in (view_pixels(ramp, how, "00" * 32, i) for i in range(400))
+        for v in (Transform(how, augmented=True)(ramp, "00" * 32, i) for i in range(400))
     )
     assert 160 < mirrored < 240
