@@ -3,8 +3,9 @@
     python -m benchmarks.extraction PACS_FOLDER [--backbone mini] [--images 640] [--device cuda]
 
 On a CPU every thread decodes and encodes; the share is the time inside `Backbone.encode_images`, over all threads, of
-threads × wall time. On CUDA threads decode and one feeds the GPU; its share comes from CUDA events around every call,
-and the cores it needs are its images per second over what one core decodes. The cache is a fresh, temporary folder.
+threads × wall time. On CUDA processes decode and one thread feeds the GPU; its share comes from CUDA events around every
+call, and the cores it needs are its images per second over what one core decodes. The time is from the first hash of a
+file to the last feature read back, the start of the processes included. The cache is a fresh, temporary folder.
 """
 
 import argparse
@@ -141,7 +142,7 @@ def run(
     share = found["share inside the model"]
     on_gpu = backbone.device.type == "cuda"
     free = Result(
-        f"{backbone.name}, {found['workers']} threads: {'GPU idle' if on_gpu else 'outside the model'}",
+        f"{portable_name(backbone.name)}, {found['workers']} workers: {'GPU idle' if on_gpu else 'outside the model'}",
         100 * (1 - share),
         target=100 * (1 - (GPU_TARGET if on_gpu else CPU_TARGET)),
         unit="%",
