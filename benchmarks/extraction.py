@@ -1,11 +1,15 @@
 """Where the time of feature extraction goes: what one core decodes, and how busy the model is.
 
     python -m benchmarks.extraction PACS_FOLDER [--backbone mini] [--images 640] [--device cuda]
+    python -m benchmarks.extraction PACS_FOLDER --backbone random --copies 4 --images 20000 --device cuda
 
 On a CPU every thread decodes and encodes; the share is the time inside `Backbone.encode_images`, over all threads, of
-threads × wall time. On CUDA processes decode and one thread feeds the GPU; its share comes from CUDA events around every
-call, and the cores it needs are its images per second over what one core decodes. The time is from the first hash of a
-file to the last feature read back, the start of the processes included. The cache is a fresh, temporary folder.
+threads × wall time. On CUDA processes decode and one thread feeds the GPU; its share comes from CUDA events around
+every call, and the cores it needs are its images per second over what one core decodes. The time is from the first hash
+of a file to the last feature read back, the start of the processes included. The cache is a fresh, temporary folder.
+
+`--backbone random` is CLIP RN50 with random weights. `--copies` makes more images of few: each several times, with
+another byte behind its end, which changes the hash and not the picture.
 """
 
 import argparse
@@ -25,11 +29,13 @@ from torch import Tensor
 
 from bayescal.backbones import load_backbone
 from bayescal.backbones.base import Backbone
-from bayescal.data import content_hash, read_image, read_manifest
+from bayescal.data import content_hash, read_image
+from bayescal.data.images import find_images
 from bayescal.data.transforms import cropped, plain_pixels
 from bayescal.features import FeatureBank
 from bayescal.protocol.arena import portable_name
 from benchmarks.measure import Result, print_results, write_json
+from benchmarks.reference import random_clip
 
 RESULTS = Path(__file__).parent / "results"
 CPU_TARGET, GPU_TARGET = 0.90, 0.70
@@ -132,7 +138,7 @@ def extract(backbone: Backbone, paths: Sequence[str], workers: int | None, batch
 def run(
     folder: Path, backbone: Backbone, images: int, workers: int | None = None, batch_size: int = 64
 ) -> list[Result]:
-    paths = list(read_manifest(folder).paths)
+    paths = sorted(map(str, find_images(folder)))
     random.Random(0).shuffle(paths)
     paths = paths[:images]
     extract(backbone, paths[: images // 8], workers, batch_size)  # the first calls of a model are slower
@@ -156,6 +162,22 @@ def run(
     return [*results, Result("one core encodes, per image", steps["model"]), free]
 
 
+def copied(folder: Path, copies: int, to: Path) -> Path:
+    """A folder with distinct copies of all images."""
+    for number, path in enumerate(find_images(folder)):
+        content = path.read_bytes()
+        for copy in range(copies):
+            (to / f"{number}-{copy}{path.suffix}").write_bytes(content + bytes([copy]))
+    return to
+
+
+def random_backbone(folder: Path) -> Backbone:
+    """CLIP RN50 with random weights, loaded as any other."""
+    model, _ = random_clip()
+    torch.save(model.state_dict(), folder / "random.pt")
+    return load_backbone(f"RN50-quickgelu:{folder / 'random.pt'}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
@@ -164,18 +186,25 @@ def main() -> None:
     parser.add_argument("--workers", type=int, help="threads; by default one per core")
     parser.add_argument("--batch-size", type=int, default=64, help="images per call of the model on a GPU")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--copies", type=int, default=1, help="distinct copies of every image, up to 256")
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     load = os.getloadavg()[0]
-    backbone = load_backbone(arguments.backbone).to(arguments.device)
-    results = run(arguments.folder, backbone, arguments.images, arguments.workers, arguments.batch_size)
+    with tempfile.TemporaryDirectory(prefix="bayescal-images-") as made:
+        plain = arguments.backbone != "random"
+        backbone = load_backbone(arguments.backbone) if plain else random_backbone(Path(made))
+        several = arguments.copies > 1
+        folder = copied(arguments.folder, arguments.copies, Path(made)) if several else arguments.folder
+        sizes = arguments.images, arguments.workers, arguments.batch_size
+        results = run(folder, backbone.to(arguments.device), *sizes)
     print_results(results, title=f"features from JPEG files, {arguments.device}")
     for result in results:
         print(result.what, {key: round(value, 5) for key, value in result.notes.items()})
     command = f"python -m benchmarks.extraction {arguments.folder.name} --backbone {portable_name(arguments.backbone)}"
     command += f" --images {arguments.images} --device {arguments.device} --batch-size {arguments.batch_size}"
+    command += f" --copies {arguments.copies}" if several else ""
     output = arguments.output or RESULTS / f"extraction-{arguments.device.split(':')[0]}.json"
-    about = {"gpu": torch.cuda.get_device_name(arguments.device)} if backbone.device.type == "cuda" else {}
+    about = {"gpu": torch.cuda.get_device_name(arguments.device)} if arguments.device.startswith("cuda") else {}
     write_json(results, output, command, load=round(load, 1), **about)
 
 
