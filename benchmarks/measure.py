@@ -5,6 +5,7 @@ import json
 import math
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -118,6 +119,16 @@ def medians(times: dict[str, list[float]]) -> dict[str, float]:
 def spread(times: dict[str, list[float]]) -> dict[str, str]:
     """Fastest and slowest call, for the record."""
     return {f"{name} (min, max)": f"{min(values):.4g}, {max(values):.4g}" for name, values in times.items()}
+
+
+def peak_memory() -> float:
+    """Largest resident memory of this process so far, in GB."""
+    status = Path("/proc/self/status")
+    if status.exists():  # where getrusage also counts what the parent held when it started this process
+        peak = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(peak.split()[1]) * 1024 / 1e9
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if sys.platform == "darwin" else 1024) / 1e9
 
 
 def processors_used(seconds: float = 0.5) -> float:

@@ -8,7 +8,6 @@ at the end, unless one is given; then features that are in it already are not co
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -16,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import ROOT, Result, print_results
+from benchmarks.measure import ROOT, Result, peak_memory, print_results
 
 FEATURES_TARGET, FIT_TARGET, MEMORY_TARGET = 240.0, 20.0, 2.0
 HELD_OUT, SHOTS = "sketch", 16
@@ -65,16 +64,6 @@ def fit_part(folder: Path, cache: Path) -> dict[str, Any]:
 
 
 PARTS = {"features": features_part, "fit": fit_part}
-
-
-def peak_memory() -> float:
-    """Largest resident memory of this process so far, in GB."""
-    status = Path("/proc/self/status")
-    if status.exists():  # where getrusage also counts what the parent held when it started this process
-        peak = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return int(peak.split()[1]) * 1024 / 1e9
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak * (1 if sys.platform == "darwin" else 1024) / 1e9
 
 
 def in_fresh_process(part: str, folder: Path, cache: Path) -> dict[str, Any]:

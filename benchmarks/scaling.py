@@ -22,8 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import ROOT
-from benchmarks.pacs import peak_memory
+from benchmarks.measure import ROOT, peak_memory
 
 MINI = {"width": 256, "heads": 4, "layers": 4, "dim": 512}
 RN50 = {"width": 512, "heads": 8, "layers": 12, "dim": 1024}
@@ -141,7 +140,7 @@ def measure_on_gpu(point: Point, precision: Any, steps: int = 10) -> dict[str, A
     torch.cuda.synchronize()
     seconds = (time.perf_counter() - started) / steps
     peak = torch.cuda.max_memory_allocated() / 1e9
-    return {"seconds": seconds, "peak GB": peak, "GB before": held, **size_of(bound, point)}
+    return {"seconds": seconds, "peak GB": peak, "GB before": held, "device": "cuda", **size_of(bound, point)}
 
 
 def size_of(bound: Any, point: Point) -> dict[str, int]:
@@ -166,16 +165,22 @@ def in_fresh_process(point: Point) -> dict[str, Any]:
     return asdict(point) | json.loads(done.stdout.splitlines()[-1])
 
 
+def memory_of(row: dict[str, Any]) -> float:
+    """On a CPU the peak of the whole process; on a GPU what a step takes on top of tower and data."""
+    return row["peak GB"] - row["GB before"] if row.get("device") == "cuda" else row["peak GB"]
+
+
 def table(rows: list[dict[str, Any]]) -> str:
     """Markdown: one line per point."""
+    memory = "GB of a step" if rows[0].get("device") == "cuda" else "peak GB"
     lines = [
-        "| tower | classes | runs | context | images | position | tokens | blocks | ms a step | peak GB |",
+        f"| tower | classes | runs | context | images | position | tokens | blocks | ms a step | {memory} |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         position = row["position"] + (", class-specific" if row["class_specific"] else "")
         sizes = [row["tower"], row["classes"], row["runs"], row["context"], row["images"], position]
-        cells = [*sizes, row["tokens"], row["blocks"], f"{1000 * row['seconds']:.0f}", f"{row['peak GB']:.2f}"]
+        cells = [*sizes, row["tokens"], row["blocks"], f"{1000 * row['seconds']:.3g}", f"{memory_of(row):.2f}"]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
 
@@ -195,14 +200,14 @@ def plot(rows: list[dict[str, Any]], path: Path, tower: str) -> None:
                 continue
             x = [row[sweep] for row in own]
             axes[0, column].plot(x, [1000 * row["seconds"] for row in own], marker=marker, label=position)
-            axes[1, column].plot(x, [row["peak GB"] for row in own], marker=marker, label=position)
+            axes[1, column].plot(x, [memory_of(row) for row in own], marker=marker, label=position)
         for axis in axes[:, column]:
             axis.set_xscale("log", base=2 if sweep != "classes" else 10)
             axis.grid(alpha=0.3)
         axes[0, column].set_yscale("log")
         axes[1, column].set_xlabel({"context": "context vectors"}.get(sweep, sweep))
     axes[0, 0].set_ylabel("ms per step")
-    axes[1, 0].set_ylabel("peak memory, GB")
+    axes[1, 0].set_ylabel("memory, GB")
     axes[0, 0].legend(title="class name at the")
     figure.savefig(path, dpi=120)
     plt.close(figure)
@@ -217,7 +222,7 @@ def write(rows: list[dict[str, Any]], folder: Path, command: str, device: str) -
     if device == "cuda":
         about |= {"device": torch.cuda.get_device_name()}
         text = f"# A Bayes-CAL training step on an {about['device']}\n\n`{command}`; 16-bit layers, recorded step.\n"
-        text += "Peak memory is what torch had allocated, tower included.\n"
+        text += "Memory is what a step takes on top of the tower (0.3 GB) and the data.\n"
     else:
         text = f"# A Bayes-CAL training step on the CPU\n\n`{command}`; threads: {about['threads']}.\n"
         text += "Peak memory is of the whole process, tower included.\n"

@@ -21,8 +21,10 @@ from bayescal.backbones.defaults import TrainingDefaults
 from bayescal.data import few_shot_split
 from bayescal.methods import get_method
 from bayescal.space import draw_config
-from bayescal.stacks import Problem, Run, RunResult, train_runs
-from benchmarks.measure import CLOCKS, Clock, Result, print_results
+from bayescal.stacks import Problem, Run, RunResult, bind_stack, train_runs
+from bayescal.training import Steps, training_samples
+from bayescal.training_state import State
+from benchmarks.measure import CLOCKS, Clock, Result, count_operations, peak_memory, print_results
 from benchmarks.names import PACS_CLASSES, PACS_ENVIRONMENTS
 
 METHOD, DRAWS, SEEDS, SHOTS = "bayes-cal", 20, (1, 2, 3), 16
@@ -131,7 +133,19 @@ def run(
         "largest difference of final parameters": gap,
         "features": "random" if problem_file is None else problem_file.name,
     }
-    return [Result(f"{len(runs)} runs as one stack / one by one, mini", ours, plain, TARGET, notes=notes)]
+    what = f"{len(runs)} runs as one stack / one by one, mini"
+    return [Result(what, ours, plain, TARGET, notes=notes, memory=peak_memory(), **size_of(problem, runs))]
+
+
+def size_of(problem: Problem, runs: Sequence[Run]) -> dict[str, float]:
+    """Tokens that the text tower reads in a step of the whole stack, and operations of all steps."""
+    method, data, _ = bind_stack(get_method(METHOD), problem, runs[:1])
+    steps = Steps(method, data, State.fresh(method, method.init(training_samples(data)), ()))
+    one = count_operations(steps.advance)
+    return {
+        "tokens": len(runs) * len(method.read.packed.mask),
+        "operations": len(runs) * runs[0].config["epochs"] * steps.count * one,
+    }
 
 
 def main() -> None:

@@ -25,11 +25,22 @@ from bayescal.prompts import Layout, PromptTree
 from bayescal.space import default_config
 from bayescal.stacks import Problem, Run, stack_data
 from bayescal.training import StackData, epoch_order, gather_batch, train, training_samples
-from benchmarks.measure import CLOCKS, Clock, Result, interleaved, medians, print_results, spread
+from benchmarks.measure import (
+    CLOCKS,
+    Clock,
+    Result,
+    count_operations,
+    interleaved,
+    medians,
+    peak_memory,
+    print_results,
+    spread,
+)
 from benchmarks.names import OFFICE_HOME_CLASSES, OFFICE_HOME_ENVIRONMENTS, PACS_CLASSES, PACS_ENVIRONMENTS
 from benchmarks.reference import PlainRun, PromptLearner, Tokenize, random_clip
 
 BATCH, SIDE, SHOTS, SEED = 32, 224, 16, 1
+CONTEXT_LENGTH = 77
 TOLERANCE = 1e-4
 STEP_TARGET, TEXT_TARGET = 25.0, 15.0
 
@@ -160,9 +171,19 @@ def step_benchmark(model: nn.Module, tokenize: Tokenize, repeats: int, clock: Cl
     times = interleaved({"ours": setting.our_epoch, "plain": setting.plain_step}, repeats, clock=clock)
     times["ours"] = [seconds / setting.steps for seconds in times["ours"]]
     middle = medians(times)
-    notes = {"relative difference of the losses": gap, **spread(times)}
+    start = setting.method.init(training_samples(setting.data))
+    batch = first_batch(setting.method, setting.data)
+    notes = {
+        "relative difference of the losses": gap,
+        "tokens of the plain loop": CONTEXT_LENGTH * (len(PACS_CLASSES) + len(PACS_ENVIRONMENTS)),
+        "operations of the plain loop": count_operations(setting.plain_step),
+        **spread(times),
+    }
     what = "training step, 11 prompts, 32 images, RN50 size"
-    return Result(what, middle["ours"], middle["plain"], STEP_TARGET, notes=notes)
+    return Result(
+        what, middle["ours"], middle["plain"], STEP_TARGET, notes=notes, tokens=len(setting.method.read.packed.mask),
+        operations=count_operations(lambda: setting.method.gradients(start, batch)), memory=peak_memory(),
+    )  # fmt: skip
 
 
 def text_benchmark(model: nn.Module, tokenize: Tokenize, repeats: int, clock: Clock) -> Result:
@@ -180,8 +201,11 @@ def text_benchmark(model: nn.Module, tokenize: Tokenize, repeats: int, clock: Cl
         features = torch.cat([tree(context[None, None])[0, 0] for tree in trees])
         return features, torch.autograd.grad((features * directions).sum(), context)[0]
 
+    def plain_features() -> Tensor:
+        return torch.cat([learner(context) for learner in learners])
+
     def plain() -> tuple[Tensor, Tensor]:
-        features = torch.cat([learner(context) for learner in learners])
+        features = plain_features()
         return features, torch.autograd.grad((features * directions).sum(), context)[0]
 
     gaps = [float((a - b).detach().abs().max() / b.detach().abs().max()) for a, b in zip(ours(), plain(), strict=True)]
@@ -190,10 +214,18 @@ def text_benchmark(model: nn.Module, tokenize: Tokenize, repeats: int, clock: Cl
     gc.collect()
     times = interleaved({"ours": ours, "plain": plain}, repeats, warmup=0, clock=clock)  # warmed up by the comparison
     middle = medians(times)
-    notes = {"relative difference of features, gradient": gaps, **spread(times)}
+    notes = {
+        "relative difference of features, gradient": gaps,
+        "tokens of the plain loop": CONTEXT_LENGTH * sum(map(len, branches)),
+        # torch's counter follows modules, and then knows `backward` only
+        "operations of the plain loop": count_operations(lambda: (plain_features() * directions).sum().backward()),
+        **spread(times),
+    }
+    what = "text part, 65 classes + 4 environments, RN50 size"
     return Result(
-        "text part, 65 classes + 4 environments, RN50 size", middle["ours"], middle["plain"], TEXT_TARGET, notes=notes
-    )
+        what, middle["ours"], middle["plain"], TEXT_TARGET, notes=notes, tokens=sum(tree.n_tokens for tree in trees),
+        operations=count_operations(ours), memory=peak_memory(),
+    )  # fmt: skip
 
 
 def run(repeats: int = 5, clock: Clock = time.perf_counter) -> list[Result]:

@@ -6,14 +6,22 @@ that stay where they are, be it only the number of the step.
 """
 
 import contextlib
+import threading
 import warnings
 from collections.abc import Callable, Iterator
+from functools import cache
 
 import torch
 
 from bayescal.errors import BayescalWarning
 
 WARM_UP = 2  # calls that are simply made, on the stream of the recording: libraries allocate and choose kernels in them
+
+
+@cache
+def _stream(device: torch.device, thread: int) -> torch.cuda.Stream:
+    """The stream of all recordings of a thread: for each new stream, libraries would keep working memory for ever."""
+    return torch.cuda.Stream(device)
 
 
 class Recorded:
@@ -27,7 +35,7 @@ class Recorded:
         self.device, self.what = device, what
         self.calls = 0
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.stream = _stream(device, threading.get_ident()) if device.type == "cuda" else None
 
     def __call__(self, function: Callable[[], None]) -> None:
         if self.graph is not None:
@@ -36,7 +44,7 @@ class Recorded:
             function()
         elif self.calls < WARM_UP:
             self.calls += 1
-            with self._beside():
+            with self._on_stream():
                 function()
         else:
             self._record(function)
@@ -60,7 +68,7 @@ class Recorded:
             self.graph = graph
 
     @contextlib.contextmanager
-    def _beside(self) -> Iterator[None]:
+    def _on_stream(self) -> Iterator[None]:
         """On the stream of the recording, after what was asked for before and before what is asked for later."""
         current = torch.cuda.current_stream(self.device)
         self.stream.wait_stream(current)
