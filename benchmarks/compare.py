@@ -72,7 +72,7 @@ def main() -> None:
         table.add_row(*row)
     console = Console()
     console.print(table)
-    for key in ("torch", "cpus", "threads", "clock"):
+    for key in ("torch", "cpus", "threads", "clock", "device"):
         if a.get(key) != b.get(key):
             console.print(f"Not the same {key}: {a.get(key)} and {b.get(key)}.")
 

@@ -183,7 +183,9 @@ def make_record(results: Sequence[Result], command: str, **about: Any) -> dict[s
 
 def write_record(results: Sequence[Result], path: Path = RECORDS, program: str = "benchmarks", **about: Any) -> None:
     """Append the results to the records."""
-    record = make_record(results, " ".join([f"python -m {program}", *sys.argv[1:]]), **about)
+    # Where files lie on this machine is nobody's business, and no help elsewhere.
+    typed = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
+    record = make_record(results, " ".join([f"python -m {program}", *typed]), **about)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(record, ensure_ascii=False) + "\n")

@@ -180,7 +180,9 @@ def table(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         position = row["position"] + (", class-specific" if row["class_specific"] else "")
         sizes = [row["tower"], row["classes"], row["runs"], row["context"], row["images"], position]
-        cells = [*sizes, row["tokens"], row["blocks"], f"{1000 * row['seconds']:.3g}", f"{memory_of(row):.2f}"]
+        ms = 1000 * row["seconds"]
+        time_of = f"{ms:,.0f}" if ms >= 100 else f"{ms:.3g}"
+        cells = [*sizes, row["tokens"], row["blocks"], time_of, f"{memory_of(row):.2f}"]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
 
@@ -213,7 +215,7 @@ def plot(rows: list[dict[str, Any]], path: Path, tower: str) -> None:
     plt.close(figure)
 
 
-def write(rows: list[dict[str, Any]], folder: Path, command: str, device: str) -> None:
+def write(rows: list[dict[str, Any]], folder: Path, command: str, device: str = "cpu") -> None:
     import torch
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,10 @@
 """One training step and its text part on a model of CLIP RN50's size, ours against the plain loop.
 
-    python -m benchmarks.step [--repeats 5]
+    python -m benchmarks.step [--repeats 5] [--profile]
 
 The weights are random: speed does not depend on them. Both sides start from the same parameters, see the same 32
-images and draw the same noise; their losses must agree before anything is timed.
+images and draw the same noise; their losses must agree before anything is timed. `--profile` says where the time of our
+step goes, and what 16-bit text layers (`bench --precision`) would make of it.
 """
 
 import argparse
@@ -11,7 +12,8 @@ import copy
 import gc
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -237,12 +239,43 @@ def run(repeats: int = 5, clock: Clock = time.perf_counter) -> list[Result]:
     ]
 
 
+PRODUCTS = ("aten::mm", "aten::addmm", "aten::addmm_", "aten::bmm", "aten::baddbmm")
+
+
+def account(repeats: int) -> list[Result]:
+    """Where the time of our step goes, in percent of it, and the same step with bfloat16 layers."""
+    from torch.profiler import ProfilerActivity, profile
+
+    torch.manual_seed(SEED)
+    model, tokenize = random_clip()
+    features = torch.randn(SHOTS * len(PACS_CLASSES), 1024)
+    images = torch.zeros(len(features), 3, 1, 1)  # which our side never reads
+    setting = make_setting(model, tokenize, "bayes-cal", PACS_CLASSES, PACS_ENVIRONMENTS, images, features)
+    task = setting.method.task
+    lower = replace(task, text=task.text.in_precision(torch.bfloat16))
+    rivals = {"float32": setting.method, "bfloat16": type(setting.method)(lower, setting.method.runs)}
+    calls = {name: partial(train, method, setting.data) for name, method in rivals.items()}
+    middle = medians(interleaved(calls, repeats))
+    with profile(activities=[ProfilerActivity.CPU]) as found:
+        setting.our_epoch()
+    events = found.key_averages()
+    total = sum(event.self_cpu_time_total for event in events)
+    share = lambda wanted: 100 * sum(e.self_cpu_time_total for e in events if wanted(e.key)) / total  # noqa: E731
+    return [
+        Result("our step, float32", middle["float32"] / setting.steps),
+        Result("our step, bfloat16 layers", middle["bfloat16"] / setting.steps),
+        Result("share of products, float32", share(lambda key: key in PRODUCTS), unit="%"),
+        Result("share of attention, float32", share(lambda key: "scaled_dot_product" in key), unit="%"),
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--profile", action="store_true")
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
     arguments = parser.parse_args()
-    print_results(run(arguments.repeats, CLOCKS[arguments.clock]))
+    print_results(account(arguments.repeats) if arguments.profile else run(arguments.repeats, CLOCKS[arguments.clock]))
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ def train(
         if type(method).finish is not Method.finish:
             # The choice changes the predictions: the last accuracies of the curves are those of the finished method.
             state.judge_again(judge(method, state.params, data))
-    return state.result(time.perf_counter() - started)
+    return state.result(started)
 
 
 class Steps:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import time
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -105,12 +106,13 @@ class State:
         for name, value in accuracy.items():
             self.curves[name][-1] = value
 
-    def result(self, seconds: float) -> Trained:
+    def result(self, started: float) -> Trained:
         stopped = {
             row: f"stopped at step {step}: the loss or its gradient is not finite; try a smaller learning rate"
             for row, step in enumerate(self.stopped_at.tolist())
             if step >= 0
         }
+        seconds = time.perf_counter() - started  # now that a GPU has been waited for
         curves, probes = stacked(self.curves), stacked(self.probes)
         return Trained(self.params, self.best, curves, stopped, seconds, probes, self.probe_epochs)
 

@@ -5,7 +5,6 @@ import shutil
 from collections import Counter
 from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -335,6 +334,17 @@ def test_a_backbones_name_travels_without_folders(name, portable):
 # --- what must never change ------------------------------------------------------------------------------------------
 
 
+def test_every_file_is_hashed_once(pictures, tmp_path, monkeypatch):
+    """A million of them would be read twice before the first is encoded."""
+    from bayescal.data import pixels
+
+    hashed = []
+    real = pixels.content_hash
+    monkeypatch.setattr(pixels, "content_hash", lambda source: hashed.append(str(source)) or real(source))
+    arena = open_folder(pictures, views=2, cache=tmp_path)
+    assert sorted(hashed) == sorted(arena.manifest.paths)
+
+
 def test_digests_and_keys_are_what_they_were():
     """Records are found by them: another digest or key, and days of training would begin again.
 
@@ -358,8 +368,7 @@ def test_digests_and_keys_are_what_they_were():
     }
     dataset, manifest, hashes = listed(grid(12))
     facts = Facts("mini", "f" * 16, TrainingDefaults(), views=2)
-    problem = SimpleNamespace(precision=None)
-    arena = Arena(dataset, manifest, tuple(hashes), facts, problem, np.zeros(len(manifest), dtype=np.int64), 8, 4)
+    arena = Arena(dataset, manifest, tuple(hashes), facts, None, np.zeros(len(manifest), dtype=np.int64), 8, 4)
     config = {"epochs": 3, "lambda_irm": 0.1, "word_vectors": "/x/words.npz", "class_specific": False}
     keys = [plan(arena, get_entry(name), [Drawn(3, config)], (1,), "p")[0].key for name in ("coop", "bayes-cal-w2v")]
     assert keys == ["616055675ba780b32720a1a5d77d5c7de0274b4b", "ca1db4ed14afb7581e7841f82aa2b489f02ea658"]

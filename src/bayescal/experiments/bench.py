@@ -110,9 +110,11 @@ class Bench:
     def versions(self) -> dict[str, str]:
         """Those that the records at hand were made with, perhaps elsewhere; without any, those of this process."""
         about = versions(self.sources.device)
-        made = [record["versions"] for records in self._records.values() for record in records] or [about]
+        records = [record for records in self._records.values() for record in records]
+        made = [record["versions"] for record in records] or [about]
         found = {name: ", ".join(sorted({one[name] for one in made})) for name in about}
-        return found | {"backbone": portable_name(self.options.backbone)}
+        layers = sorted({record["backbone"].get("precision", "float32") for record in records})
+        return found | {"backbone": portable_name(self.options.backbone), "text layers": ", ".join(layers)}
 
     def made(self) -> str:
         return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

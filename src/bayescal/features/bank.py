@@ -77,15 +77,34 @@ class FeatureBank:
         self.cluster = cluster
         self._stores: dict[str, RowStore] = {}
 
-    def encode(self, sources: Sequence[ImageSource], *, progress: bool = False) -> Encoded:
-        """Features (N, D) under the test transform. Unreadable images end in `failures`; nothing is raised."""
-        return _all_of(self.rows(sources, progress=progress))
+    def encode(
+        self, sources: Sequence[ImageSource], *, progress: bool = False, contents: Contents | None = None
+    ) -> Encoded:
+        """Features (N, D) under the test transform. Unreadable images end in `failures`; nothing is raised.
 
-    def encode_views(self, sources: Sequence[ImageSource], views: int, *, progress: bool = False) -> Encoded:
+        `contents`: of these images, where they have been hashed already.
+        """
+        return _all_of(self.rows(sources, progress=progress, contents=contents))
+
+    def encode_views(
+        self,
+        sources: Sequence[ImageSource],
+        views: int,
+        *,
+        progress: bool = False,
+        contents: Contents | None = None,
+    ) -> Encoded:
         """Features (N, V, D) of views 0 … V−1: random-resized crop and mirroring, the same in every run."""
-        return _all_of(self.rows(sources, views, progress=progress))
+        return _all_of(self.rows(sources, views, progress=progress, contents=contents))
 
-    def rows(self, sources: Sequence[ImageSource], views: int | None = None, *, progress: bool = False) -> FeatureRows:
+    def rows(
+        self,
+        sources: Sequence[ImageSource],
+        views: int | None = None,
+        *,
+        progress: bool = False,
+        contents: Contents | None = None,
+    ) -> FeatureRows:
         """As `encode`, or with `views` as `encode_views`, but features stay on disk: `.read(indices)` gives some."""
         transform = Transform(self.backbone.preprocess, augmented=views is not None)
 
@@ -97,7 +116,7 @@ class FeatureBank:
             return compute_on(self.cluster, self.backbone, images, total, transform, self.batch_size)
 
         store = self._store(_PLAIN if views is None else _VIEWS)
-        contents = Contents.of(sources, self.workers)
+        contents = contents or Contents.of(sources, self.workers)
         return FeatureRows(sources, contents, views, store, features_of, self.backbone.name, progress)
 
     def _store(self, transform: str) -> RowStore:

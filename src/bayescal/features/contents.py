@@ -20,7 +20,11 @@ class Contents:
 
     @classmethod
     def of(cls, sources: Sequence[ImageSource], workers: int) -> "Contents":
-        digests, problems = digest_all(sources, workers)
+        return cls.known(*digest_all(sources, workers))
+
+    @classmethod
+    def known(cls, digests: np.ndarray, problems: dict[int, str]) -> "Contents":
+        """From hashes that were computed before (`digest_all`)."""
         return cls(digests, _first_of(digests, list(problems)), problems)
 
     def __len__(self) -> int:

@@ -243,11 +243,13 @@ def open_arena(
 ) -> Arena:
     """Hash the images, draw the sets of every fold and seed, and encode the images that are in one of them."""
     from bayescal.features import FeatureBank
-    from bayescal.features.compute import hash_all
+    from bayescal.features.compute import digest_all, hex_of
+    from bayescal.features.contents import Contents
     from bayescal.features.pipeline import usable_cores
 
     shots, val_shots = shots or dataset.shots, val_shots or dataset.val_shots
-    hashes, unreadable = hash_all(manifest.paths, usable_cores())
+    digests, unreadable = digest_all(manifest.paths, usable_cores())
+    hashes = hex_of(digests, unreadable)
     if unreadable:
         raise DataError(_bad_images(dataset, {manifest.paths[i]: why for i, why in unreadable.items()}))
     numbered = Hashes.of(hashes)
@@ -258,7 +260,8 @@ def open_arena(
     }
     wanted = np.unique(np.concatenate([*(sets.rows for sets in found.values()), _new_rows(dataset, manifest)]))
     bank = FeatureBank(backbone, cache, cluster=cluster)
-    encoded = bank.encode([manifest.paths[i] for i in wanted], progress=progress)
+    known = lambda images: Contents.known(digests[images], {})  # noqa: E731
+    encoded = bank.encode([manifest.paths[i] for i in wanted], progress=progress, contents=known(wanted))
     if encoded.failures:
         raise DataError(_bad_images(dataset, {failure.name: failure.reason for failure in encoded.failures}))
     rows = np.full(len(manifest), -1)
@@ -267,7 +270,8 @@ def open_arena(
     extra: dict[str, Any] = {}
     if views:
         trained = np.unique(np.concatenate([sets.train for sets in found.values()]))
-        seen = bank.encode_views([manifest.paths[i] for i in trained], views, progress=progress)
+        paths = [manifest.paths[i] for i in trained]
+        seen = bank.encode_views(paths, views, progress=progress, contents=known(trained))
         view_rows = torch.full((len(wanted),), -1)
         view_rows[torch.from_numpy(rows[trained])] = torch.arange(len(trained))
         extra = {"views": seen.features.to(device), "view_rows": view_rows.to(device)}

@@ -63,8 +63,6 @@ class Planned:
             self.fold.name, arena.sets(self.fold, self.seed).digest, facts.fingerprint, facts.views, DRAWS,
             arena.manifest.class_words, arena.manifest.environment_words,
         ]  # fmt: skip
-        if arena.problem.precision is not None:  # float32 is not named: its runs keep the keys they had
-            content.append(precision_of(arena.problem))
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:40]
 
     def run(self) -> Run:
