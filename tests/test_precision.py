@@ -10,6 +10,7 @@ import tiny
 from bayescal.backbones.precision import lowered
 from bayescal.backbones.text_tower import TextTower
 from bayescal.conditional_prompts import ConditionalPrompts
+from bayescal.errors import BayescalWarning
 from bayescal.methods import get_method
 from bayescal.methods.base import predict
 from bayescal.prompts import Layout, PromptForest, PromptTree
@@ -222,3 +223,19 @@ def test_a_checkpoint_of_another_precision_is_not_continued(tmp_path):
     (after,) = train_runs("coop", problem, [run], checkpoints=tmp_path)
     (fresh,) = train_runs("coop", problem, [run])
     assert after.curves == fresh.curves
+
+
+def test_a_tower_that_is_too_loud_for_float16_trains_as_it_is():
+    """Towers that were trained in bfloat16 may have activations beyond 65,504."""
+    problem = tiny.tiny_problem(gentle=True)
+    block = problem.text.blocks[0]
+    block.up.weight.mul_(3e5)  # beyond float16 behind the activation; what is read is the same but for its scale
+    block.down.weight.div_(3e5)
+    run = tiny.tiny_run(default_config(get_method("coop").space, tiny.Defaults), 1)
+    half, lower = (dataclasses.replace(problem, precision=dtype) for dtype in (torch.float16, torch.bfloat16))
+    with pytest.warns(BayescalWarning, match="cannot compute in float16: .* It is trained in float32"):
+        assert half.training_text is problem.text
+    assert lower.training_text.dtype == torch.bfloat16
+    (one,), (two,) = train_runs("coop", half, [run]), train_runs("coop", problem, [run])
+    assert one.curves == two.curves
+    assert one.stopped is None

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -13,13 +14,16 @@ import torch
 from torch import Tensor
 
 from bayescal.console import training_bar
-from bayescal.errors import MethodError
+from bayescal.errors import BayescalWarning, MethodError
 from bayescal.memory import activation_budget
 from bayescal.methods import get_method
 from bayescal.methods.base import Method, Predictive, Runs, Task, predict
 from bayescal.optim import Params
+from bayescal.prompts import encode_token_lists, normalized
 from bayescal.space import Config, settings_of
 from bayescal.training import StackData, train, training_samples
+
+SAME = 0.99  # cosine between what two precisions of a tower say of a name; bfloat16 has 0.999 and more
 
 
 @dataclass(frozen=True)
@@ -45,8 +49,24 @@ class Problem:
 
     @cached_property
     def training_text(self) -> Any:
-        """The text tower that training uses. What is learned is read by `text` itself."""
-        return self.text if self.precision is None else self.text.in_precision(self.precision)
+        """The text tower that training uses. What is learned is read by `text` itself.
+
+        A tower whose numbers `precision` cannot hold trains as it is.
+        """
+        if self.precision is None:
+            return self.text
+        lower = self.text.in_precision(self.precision)
+        words = [self.tokenize(word) for word in self.class_words]
+        one, two = (normalized(encode_token_lists(tower, words)) for tower in (self.text, lower))
+        if bool(((one * two).sum(-1) > SAME).all()):  # not so with NaN
+            return lower
+        warnings.warn(
+            f"this text tower cannot compute in {str(self.precision).removeprefix('torch.')}: it reads the class names "
+            f"differently there. It is trained in {str(self.text.dtype).removeprefix('torch.')}",
+            BayescalWarning,
+            stacklevel=2,
+        )
+        return self.text
 
     @classmethod
     def of(

@@ -73,7 +73,7 @@ class Planned:
 
 def precision_of(problem: Problem) -> str:
     """Of the text tower's layers in training, by name."""
-    return str(problem.precision or problem.text.dtype).removeprefix("torch.")
+    return str(problem.training_text.dtype).removeprefix("torch.")
 
 
 def portable(config: Config) -> Config:
