@@ -16,7 +16,9 @@ from bayescal.features.compute import _CPU_BATCH, _groups, compute
 from bayescal.features.pipeline import usable_cores
 from bayescal.features.readers import Rows, Wanted
 
-LARGEST = 1024  # views in one task: enough to be worth sending, few enough to be worth losing
+# Views in one task: enough to be worth sending, few enough to be worth losing. With a GPU, enough to be worth starting
+# the processes that decode for it (`readers.py`).
+LARGEST, LARGEST_ON_GPU = 1024, 16384
 
 Found = tuple[list[int], list[int], np.ndarray, dict[int, str]]  # image of each row, its view, features, problems
 
@@ -55,7 +57,8 @@ def compute_on(
     work = Encoding(backbone.to("cpu"), transform, batch_size)
     # The same batches as on one machine, as far as they can be: rounding depends on the size of a batch.
     batch = min(_CPU_BATCH, batch_size) if cluster.device == "cpu" else batch_size
-    parts = _parts(images, batch, min(LARGEST, cluster.share(total)))
+    largest = LARGEST if cluster.device == "cpu" else LARGEST_ON_GPU
+    parts = _parts(images, batch, min(largest, cluster.share(total)))
     for part, (indices, views, values, problems) in cluster.scatter(work, parts):
         by_index = {image.index: image for image in part}
         yield Rows(tuple(by_index[i] for i in indices), tuple(views), values, problems)
