@@ -84,6 +84,11 @@ def scientific(operations: float) -> str:
 
 def count_operations(function: Callable[[], Any]) -> float:
     """Operations of all products that a call computes, forward and backward."""
+    return sum(operations_by_kind(function).values())
+
+
+def operations_by_kind(function: Callable[[], Any]) -> dict[str, float]:
+    """Of "products" and of "attention"."""
     import torch
     from torch.utils import flop_counter
 
@@ -93,7 +98,10 @@ def count_operations(function: Callable[[], Any]) -> float:
     more = {torch.ops.aten.addmm_: addmm}
     with flop_counter.FlopCounterMode(display=False, custom_mapping=more) as counter:
         function()
-    return float(counter.get_total_flops())
+    found = {"products": 0.0, "attention": 0.0}
+    for operation, count in counter.get_flop_counts().get("Global", {}).items():
+        found["attention" if "attention" in str(operation) else "products"] += count
+    return found
 
 
 def interleaved(

@@ -203,3 +203,24 @@ def test_records_are_found_by_commit_or_number():
     for missing in ("f00d", "4", "-5"):
         with pytest.raises(LookupError, match=f"no record of '{missing}'"):
             compare.find_record(records, missing)
+
+
+def test_operations_are_counted():
+    """Forward and backward, also where torch's counter has gaps: products in place."""
+    x, w = torch.randn(3, 5, requires_grad=True), torch.randn(5, 7)
+    assert measure.operations_by_kind(lambda: (x @ w).sum().backward()) == {"products": 4 * 3 * 5 * 7, "attention": 0}
+    assert measure.count_operations(lambda: torch.zeros(3, 7).addmm_(x.detach(), w)) == 2 * 3 * 5 * 7
+    q = torch.randn(2, 4, 6, 8)
+    attention = lambda: torch.nn.functional.scaled_dot_product_attention(q, q, q)  # noqa: E731
+    assert measure.operations_by_kind(attention) == {"products": 0, "attention": 2 * 2 * 2 * 4 * 6 * 6 * 8}
+
+
+def test_the_gpu_benchmark_says_when_there_is_no_gpu(monkeypatch, capsys):
+    from benchmarks import gpu
+
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("sys.argv", ["gpu"])
+    with pytest.raises(SystemExit) as ended:
+        gpu.main()
+    assert ended.value.code == 2
+    assert "there is no GPU that torch can use" in capsys.readouterr().err

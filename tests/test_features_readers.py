@@ -159,17 +159,3 @@ def test_features_are_the_same_through_processes(tmp_path, images, many):
     assert all(np.array_equal(found["cpu"][k], found["mps"][k]) for k in found["cpu"])
     expected = plain_pixels(Image.open(Path(images[0].source)), HOW).transpose(2, 0, 1).ravel()
     assert np.array_equal(found["mps"][10], expected)
-
-
-def test_a_gpu_normalises_to_the_same_bit():
-    import torch
-
-    from bayescal.features.compute import _preparation
-
-    if not torch.cuda.is_available():
-        pytest.skip("needs a GPU that torch can use")
-    model = type("Model", (), {"preprocess": HOW, "device": torch.device("cuda")})
-    pixels = np.arange(2 * 24 * 24 * 3, dtype=np.int64).astype(np.uint8).reshape(2, 24, 24, 3)
-    found = _preparation(model)(pixels).cpu()
-    model.device = torch.device("cpu")
-    assert torch.equal(found, _preparation(model)(pixels))

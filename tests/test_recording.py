@@ -17,43 +17,16 @@ from bayescal.methods import get_method, method_names
 from bayescal.methods.visual.irm_games import IRMGames
 from bayescal.optim import per_row
 from bayescal.recording import WARM_UP, Recorded
-from bayescal.space import default_config
 from bayescal.stacks import Problem, Run, bind_stack, train_runs
 from bayescal.training import Steps, epoch_order, gather_batch, training_samples
 from bayescal.training_state import State
 from fake_cuda import FakeCuda
-
-LEARNING = [name for name in method_names() if name not in ("clip", "tip-adapter")]
-# Small, and with a change of every kind after the third step, at which the recording is made: penalties and resets of
-# the optimiser (5: in the middle of an epoch), rates, dropout; several draws.
-SMALL = {
-    "epochs": 4, "batch_size": 8, "irm_anneal": 5, "vrex_anneal": 5, "dropout": 0.3, "train_samples": 2, "mlp_width": 8,
-    "stable_steps": 3, "tip_alpha_steps": 3, "tip_beta_steps": 3,
-}  # fmt: skip
+from small_runs import LEARNING
 
 
 @pytest.fixture
 def fake_cuda(monkeypatch) -> FakeCuda:
     return FakeCuda(monkeypatch)
-
-
-@pytest.fixture(scope="module")
-def word_vectors(tmp_path_factory) -> str:
-    return tiny.tiny_word_vectors(tmp_path_factory.mktemp("words"))
-
-
-@pytest.fixture
-def make_runs(word_vectors):
-    """Two runs of a method, with other images, environments and numbers."""
-
-    def make(name: str, n: int = 18, **options) -> list[Run]:
-        space = get_method(name).space
-        options = {**SMALL, "word_vectors": word_vectors, **options}
-        config = default_config(space, tiny.Defaults, **{k: v for k, v in options.items() if k in space})
-        other = {k: 0.7 * v for k, v in config.items() if space[k].is_number and "anneal" not in k}
-        return [tiny.tiny_run(config, 1, (0, 1), n), tiny.tiny_run({**config, **other}, 2, (1, 2), n)]
-
-    return make
 
 
 def with_views(problem: Problem) -> Problem:
@@ -352,53 +325,3 @@ def test_the_stand_in_plays_addresses_and_not_values(fake_cuda):
         expected += 10 * value + WARM_UP + 1
         assert float(total) == expected
     assert float(start) == 0.0
-
-
-# On a GPU
-
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that torch can use")
-
-
-def on_gpu(problem: Problem, runs: list[Run], **changes) -> tuple[Problem, list[Run]]:
-    moved = {name: getattr(problem, name).cuda() for name in ("text", "features", "labels", "environments")}
-    return dataclasses.replace(problem, **moved, **changes), [
-        dataclasses.replace(run, train=run.train.cuda(), judged={k: v.cuda() for k, v in run.judged.items()})
-        for run in runs
-    ]
-
-
-@needs_gpu
-@pytest.mark.parametrize("name", LEARNING)
-def test_recorded_training_on_a_gpu_is_training_step_by_step(monkeypatch, make_runs, name):
-    """To rounding, next to the way that the parameters have gone: kernels may be others in a recording."""
-    problem, runs = on_gpu(tiny.tiny_problem(gentle=True), make_runs(name))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", BayescalWarning)  # every method can be recorded
-        recorded = train_runs(name, problem, runs, trajectory=True)
-    with monkeypatch.context() as patch:
-        patch.setattr(recording, "WARM_UP", 10**9)
-        plain = train_runs(name, problem, runs, trajectory=True)
-    for one, two in zip(recorded, plain, strict=True):
-        torch.testing.assert_close(one.curves["total"], two.curves["total"], rtol=1e-3, atol=1e-4)
-        for parameter, path in two.trajectory.items():
-            way = (path[-1] - path[0]).norm()
-            assert float((one.trajectory[parameter] - path).norm()) < 0.02 * float(way), parameter
-
-
-@needs_gpu
-@pytest.mark.parametrize("name", ["coop", "cal", "bayes-cal", "cocoop", "dplclip"])
-def test_float16_layers_on_a_gpu_train_as_float32_ones(make_runs, name):
-    problem, runs = on_gpu(tiny.tiny_problem(gentle=True), make_runs(name))
-    half = dataclasses.replace(problem, precision=torch.float16)
-    for one, two in zip(train_runs(name, half, runs), train_runs(name, problem, runs), strict=True):
-        torch.testing.assert_close(one.curves["total"], two.curves["total"], rtol=0.02, atol=0.005)
-
-
-@needs_gpu
-def test_a_row_that_fails_on_a_gpu_stops_alone(make_runs):
-    problem, (good, bad) = on_gpu(tiny.tiny_problem(gentle=True), make_runs("bayes-cal"))
-    bad = dataclasses.replace(bad, config={**bad.config, "learning_rate": float("inf")})
-    mixed, stopped = train_runs("bayes-cal", problem, [good, bad])
-    assert stopped.stopped.startswith("stopped at step 4:")  # the second step after the warm-up epoch
-    (alone,) = train_runs("bayes-cal", problem, [good])
-    torch.testing.assert_close(mixed.params["class.context"], alone.params["class.context"], rtol=1e-4, atol=1e-5)

@@ -251,7 +251,7 @@ class Packed(nn.Module):
         blocks = [torch.block_diag(*(place[row % len(place)] for _, place in parts)) for row in range(several)]
         self.register_buffer("base", base[:, keep.to(device)], persistent=False)  # (G, L, W), positions included
         self.register_buffer("place", torch.stack(blocks)[:, keep.to(device)], persistent=False)  # (G or 1, L, ΣM)
-        # Rows that begin at multiples of 16 bytes: attention on a GPU takes half the time.
+        # Rows that begin at multiples of 16 bytes, which attention on a GPU reads faster.
         aligned = mask.new_zeros(len(mask), -(-len(mask) // 8) * 8).to(device)
         aligned[:, : len(mask)] = mask
         self.register_buffer("mask", aligned[:, : len(mask)], persistent=False)  # (L, L)

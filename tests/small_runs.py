@@ -1,0 +1,35 @@
+"""Two short runs of any method on the tiny problem, for tests of how steps are taken."""
+
+import pytest
+
+import tiny
+from bayescal.methods import get_method, method_names
+from bayescal.space import default_config
+from bayescal.stacks import Run
+
+LEARNING = [name for name in method_names() if name not in ("clip", "tip-adapter")]
+# Small, and with a change of every kind after the third step, at which the recording is made: penalties and resets of
+# the optimiser (5: in the middle of an epoch), rates, dropout; several draws.
+SMALL = {
+    "epochs": 4, "batch_size": 8, "irm_anneal": 5, "vrex_anneal": 5, "dropout": 0.3, "train_samples": 2, "mlp_width": 8,
+    "stable_steps": 3, "tip_alpha_steps": 3, "tip_beta_steps": 3,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def _words(tmp_path_factory) -> str:
+    return tiny.tiny_word_vectors(tmp_path_factory.mktemp("words"))
+
+
+@pytest.fixture
+def make_runs(_words):
+    """Two runs of a method, with other images, environments and numbers."""
+
+    def make(name: str, n: int = 18, **options) -> list[Run]:
+        space = get_method(name).space
+        options = {**SMALL, "word_vectors": _words, **options}
+        config = default_config(space, tiny.Defaults, **{k: v for k, v in options.items() if k in space})
+        other = {k: 0.7 * v for k, v in config.items() if space[k].is_number and "anneal" not in k}
+        return [tiny.tiny_run(config, 1, (0, 1), n), tiny.tiny_run({**config, **other}, 2, (1, 2), n)]
+
+    return make
