@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint format bench lock clean
+.PHONY: demo test lint format speed lock clean
 
 demo: $(READY)
 	$(BIN)/bayescal demo --force
@@ -15,13 +15,15 @@ test: $(READY)
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/pyright
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY)
-	$(BIN)/python -m benchmarks
+speed: $(READY)
+	$(BIN)/python -m speed
 
 # torch and torchvision must come as a matching pair: uv resolves them together (see CONTRIBUTING.md).
 $(READY): pyproject.toml requirements.lock

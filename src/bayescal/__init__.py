@@ -4,37 +4,62 @@ Names are resolved on first use, so that `import bayescal` costs milliseconds an
 nor any of the heavier parts.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from bayescal.util.lazy import lazy_names
+
+__version__ = "0.2.0"
 
 _HOMES = {
-    "FewShotClassifier": "bayescal.classifier",
+    "FewShotClassifier": "bayescal.estimator.classifier",
+    "Method": "bayescal.methods.contract",
+    "get_method": "bayescal.methods",
+    "register_method": "bayescal.methods",
+    "Problem": "bayescal.training.problem",
+    "Run": "bayescal.training.runs",
+    "train_runs": "bayescal.training.stack",
     "load_backbone": "bayescal.backbones",
+    "Bench": "bayescal.benchmark.bench",
     "Manifest": "bayescal.data",
-    "few_shot_split": "bayescal.data",
+    "read_manifest": "bayescal.data",
     "FeatureBank": "bayescal.features",
-    "PromptTree": "bayescal.prompts",
     "BayescalError": "bayescal.errors",
     "BayescalWarning": "bayescal.errors",
 }
 
-__all__ = [*_HOMES, "__version__"]
+__all__ = [
+    "BayescalError",
+    "BayescalWarning",
+    "Bench",
+    "FeatureBank",
+    "FewShotClassifier",
+    "Manifest",
+    "Method",
+    "Problem",
+    "Run",
+    "__version__",
+    "get_method",
+    "load_backbone",
+    "read_manifest",
+    "register_method",
+    "train_runs",
+]
 
 if TYPE_CHECKING:
     from bayescal.backbones import load_backbone
-    from bayescal.classifier import FewShotClassifier
-    from bayescal.data import Manifest, few_shot_split
+    from bayescal.benchmark.bench import Bench
+    from bayescal.data import Manifest, read_manifest
     from bayescal.errors import BayescalError, BayescalWarning
+    from bayescal.estimator.classifier import FewShotClassifier
     from bayescal.features import FeatureBank
-    from bayescal.prompts import PromptTree
+    from bayescal.methods import get_method, register_method
+    from bayescal.methods.contract import Method
+    from bayescal.training.problem import Problem
+    from bayescal.training.runs import Run
+    from bayescal.training.stack import train_runs
 
 
-def __getattr__(name: str):
-    if name not in _HOMES:
-        raise AttributeError(f"module 'bayescal' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__ = lazy_names(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

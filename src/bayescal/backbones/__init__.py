@@ -1,14 +1,14 @@
 """Frozen vision-language models: finding, loading and using them. Importing this needs torch alone."""
 
 from bayescal.backbones.base import Backbone, Preprocess
-from bayescal.backbones.catalogue import BackboneInfo, list_backbones
+from bayescal.backbones.catalogue import CatalogueEntry, list_backbones
 from bayescal.backbones.defaults import TrainingDefaults
 from bayescal.backbones.loading import load_backbone
-from bayescal.backbones.text_tower import TextTower
+from bayescal.text.tower import TextTower
 
 __all__ = [
     "Backbone",
-    "BackboneInfo",
+    "CatalogueEntry",
     "Preprocess",
     "TextTower",
     "TrainingDefaults",

@@ -1,6 +1,7 @@
 """What the rest of the package sees of a vision-language model: two frozen towers and how to feed them."""
 
 import copy
+import hashlib
 import itertools
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -11,9 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from bayescal.backbones.defaults import TrainingDefaults
-from bayescal.backbones.text_tower import TextTower
+from bayescal.data.preprocess import Preprocess
 from bayescal.errors import BackboneError, DataError
-from bayescal.preprocess import Preprocess
+from bayescal.text.tower import TextTower
+
+FLOAT32, BFLOAT16 = "float32", "bfloat16"
+PRECISIONS = (FLOAT32, BFLOAT16)
 
 
 class Tokenizer(Protocol):
@@ -25,6 +29,32 @@ class Tokenizer(Protocol):
     def encode(self, text: str) -> list[int]: ...
 
     def decode(self, tokens: Sequence[int]) -> str: ...
+
+
+class ImageEncoder(Protocol):
+    """A model that turns images into features: a backbone, or an image model that was trained end to end."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def label(self) -> str:
+        """The name with its version."""
+        ...
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    @property
+    def dim(self) -> int: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def preprocess(self) -> Preprocess: ...
+
+    def encode_images(self, pixels: Tensor) -> Tensor: ...
 
 
 class Frozen(nn.Module):
@@ -46,7 +76,7 @@ class Frozen(nn.Module):
 class Backbone:
     """A frozen vision-language model. Safe to share: nothing in it changes after loading."""
 
-    name: str  # as the user wrote it: "mini", "RN50:openai", "RN50:/path/RN50.pt"
+    name: str  # as the user wrote it: "mini", "RN50:openai", "RN50:/path/RN50.pt", "mini@bfloat16"
     architecture: str  # open_clip's name of the architecture
     visual: nn.Module  # pixels (B, 3, size, size) → (B, D)
     text: TextTower
@@ -57,6 +87,8 @@ class Backbone:
     defaults: TrainingDefaults
     trained_context: int  # text positions that training reached; prompts should not be longer
     known_tokens: frozenset[int] | None = None  # tokens seen in training; None: the whole vocabulary
+    label: str = ""  # the name with its version, where the name alone does not say which weights: "mini 2"
+    precision: str = FLOAT32  # of the image tower's products; see `in_precision`
 
     @property
     def dim(self) -> int:
@@ -77,14 +109,7 @@ class Backbone:
 
     def encode_images(self, pixels: Tensor) -> Tensor:
         """Image features, not normalised: (B, 3, size, size) → (B, D) float32 on the backbone's device."""
-        expected = (3, self.preprocess.size, self.preprocess.size)
-        if pixels.ndim != 4 or tuple(pixels.shape[1:]) != expected:
-            raise BackboneError(
-                f"expected pixels of shape (B, {', '.join(map(str, expected))}), found {tuple(pixels.shape)}"
-            )
-        with torch.inference_mode(), _full_precision(self.device):
-            features = self.visual(pixels.to(self.device, torch.float32)).float()
-        return features.clone()  # outside inference mode: an ordinary tensor, usable in autograd
+        return encode_pixels(self.visual, pixels, self.preprocess.size, self.device, self.precision)
 
     def tokenize(self, text: str) -> list[int]:
         """Token ids without start, end and padding."""
@@ -98,13 +123,12 @@ class Backbone:
 
         A sentence longer than the tower's context is cut before its end-of-text token, as CLIP does.
         """
-        from bayescal.prompts import encode_token_lists  # prompts.py imports this package
 
         room = self.text.context_length - 2
         prompts = [self.tokenize(text)[:room] for text in texts]
         if not prompts:
             return torch.empty(0, self.dim, device=self.device)
-        return encode_token_lists(self.text, prompts).float()
+        return self.text.encode(prompts).float()
 
     def unknown_tokens(self, text: str) -> list[str]:
         """The pieces of a text that the text tower never saw in training: all of them look alike to it."""
@@ -122,6 +146,34 @@ class Backbone:
             return self
         return replace(self, visual=copy.deepcopy(self.visual).to(device), text=copy.deepcopy(self.text).to(device))
 
+    def in_precision(self, precision: str) -> "Backbone":
+        """The same backbone whose image tower multiplies in another precision; it shares the tensors of this one.
+
+        Its features are others, if only slightly, so it has a fingerprint of its own: features, models and records of
+        the two are never mixed.
+        """
+        return replace(
+            self,
+            name=f"{self.name}@{precision}",
+            label=f"{self.label}@{precision}",
+            fingerprint=hashlib.sha256(f"{self.fingerprint} {precision}".encode()).hexdigest()[: len(self.fingerprint)],
+            precision=precision,
+        )
+
+
+def encode_pixels(
+    visual: nn.Module, pixels: Tensor, size: int, device: torch.device, precision: str = FLOAT32
+) -> Tensor:
+    """Features of an image tower: (B, 3, size, size) → (B, D) float32; `precision` is that of its products."""
+    expected = (3, size, size)
+    if pixels.ndim != 4 or tuple(pixels.shape[1:]) != expected:
+        raise BackboneError(
+            f"expected pixels of shape (B, {', '.join(map(str, expected))}), found {tuple(pixels.shape)}"
+        )
+    with torch.inference_mode(), _arithmetic(device, precision):
+        features = visual(pixels.to(device, torch.float32)).float()
+    return features.clone()  # outside inference mode: an ordinary tensor, usable in autograd
+
 
 def usable_device(device: str | torch.device) -> torch.device:
     """Check that a device exists here, with its index written out so that equal devices compare equal."""
@@ -133,8 +185,11 @@ def usable_device(device: str | torch.device) -> torch.device:
         raise BackboneError(f"device {str(device)!r} cannot be used here: {reason}") from error
 
 
-def _full_precision(device: torch.device):
-    """No TF32 in convolutions on CUDA: features are computed once and compared with those made elsewhere."""
+def _arithmetic(device: torch.device, precision: str):
+    """How products are computed. float32 means it: without TF32 in convolutions on CUDA, because features are computed
+    once and compared with those made elsewhere."""
+    if precision != FLOAT32:
+        return torch.autocast(device.type, getattr(torch, precision))
     if device.type != "cuda":
         return nullcontext()
     return torch.backends.cudnn.flags(enabled=True, allow_tf32=False)

@@ -10,7 +10,7 @@ from bayescal.backbones.hub import published
 
 
 @dataclass(frozen=True)
-class BackboneInfo:
+class CatalogueEntry:
     """One line of `bayescal backbones`."""
 
     name: str
@@ -43,19 +43,19 @@ def why_unusable(config: Mapping[str, Any]) -> str | None:
     return None
 
 
-def list_backbones() -> list[BackboneInfo]:
+def list_backbones() -> list[CatalogueEntry]:
     """All backbones by name, the embedded one first; builds no model and uses no network."""
     import open_clip
 
-    infos = [_mini_info()]
+    entries = [_mini_entry()]
     for architecture in dict.fromkeys(architecture for architecture, _ in open_clip.list_pretrained()):
         config = open_clip.get_model_config(architecture)
         # "-quickgelu" architectures are open_clip's other spelling of the same weights
         if config is None or architecture.endswith("-quickgelu") or why_unusable(config) is not None:
             continue
         for tag, weights in published(architecture).items():
-            infos.append(
-                BackboneInfo(
+            entries.append(
+                CatalogueEntry(
                     name=f"{architecture}:{tag}",
                     origin=weights.origin,
                     available=weights.cached() is not None,
@@ -65,14 +65,14 @@ def list_backbones() -> list[BackboneInfo]:
                     defaults=CLIP,
                 )
             )
-    return infos
+    return entries
 
 
-def _mini_info() -> BackboneInfo:
+def _mini_entry() -> CatalogueEntry:
     config = mini.config()
-    return BackboneInfo(
-        name="mini",
-        origin="comes with the package",
+    return CatalogueEntry(
+        name=mini.NAME,
+        origin=f"{mini.LABEL}, comes with the package",
         available=mini.WEIGHTS.is_file(),
         image_size=_side(config["vision_cfg"]["image_size"]),
         dim=config["embed_dim"],

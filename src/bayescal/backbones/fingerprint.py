@@ -42,7 +42,7 @@ def fingerprint(config: Mapping[str, Any], preprocess: Preprocess, tensors: Mapp
         tensor = tensors[name].detach().cpu().contiguous()
         shape = "x".join(map(str, tensor.shape))
         digest.update(f"\n{name} {tensor.dtype} {shape}\n".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()[:DIGITS]
 
 

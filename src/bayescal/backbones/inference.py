@@ -1,7 +1,9 @@
-"""Faster inference of CLIP's ResNets with the same result."""
+"""Faster inference of CLIP's image towers with the same result."""
+
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 # Where open_clip's ModifiedResNet has a batch norm right behind a convolution (names in one parent).
@@ -9,15 +11,18 @@ _PAIRS = (("conv1", "bn1"), ("conv2", "bn2"), ("conv3", "bn3"), ("0", "1"))
 
 
 def fast_for_inference(visual: nn.Module) -> nn.Module:
-    """Fold batch norms into convolutions and store images channels-last, in place.
+    """Leave out what does not change an image tower's answer, in place; features move by rounding errors alone.
 
-    Takes `mini` from 50 to 80 images/s on one CPU core; features move by less than 1e-6 of their size.
-    Other towers are left alone: a transformer has nothing to fold.
+    A ResNet's batch norms are folded into its convolutions, and its images stored channels-last. A transformer that
+    is read at its class token needs no other token from its last layer. Other towers are left alone.
     """
-    if type(visual).__name__ != "ModifiedResNet":
-        return visual
-    _fold(visual.eval())
-    return visual.to(memory_format=torch.channels_last)
+    if type(visual).__name__ == "ModifiedResNet":
+        _fold(visual.eval())
+        return visual.to(memory_format=torch.channels_last)
+    if _reads_class_token(visual):
+        blocks = visual.get_submodule("transformer.resblocks")
+        setattr(blocks, str(len(list(blocks.children())) - 1), LastBlock(list(blocks.children())[-1]))
+    return visual
 
 
 def _fold(parent: nn.Module) -> None:
@@ -29,3 +34,32 @@ def _fold(parent: nn.Module) -> None:
             setattr(parent, norm_name, nn.Identity())
     for child in children.values():
         _fold(child)
+
+
+def _reads_class_token(visual: Any) -> bool:
+    """Whether it is open_clip's plain vision transformer, and nothing behind its blocks looks at another token."""
+    return (
+        type(visual).__name__ == "VisionTransformer"
+        and visual.pool_type == "tok"
+        and visual.attn_pool is None
+        and not visual.output_tokens
+        and visual.transformer.batch_first
+        and type(visual.transformer.resblocks[-1]).__name__ == "ResidualAttentionBlock"
+    )
+
+
+class LastBlock(nn.Module):
+    """open_clip's ResidualAttentionBlock at the class token alone: (B, L, W) → (B, 1, W).
+
+    All tokens are seen, so keys and values are computed for all of them; query, output and MLP for one. That is a
+    sixth of the block's work: a tower of 12 layers gets 7 % faster.
+    """
+
+    def __init__(self, block: nn.Module):
+        super().__init__()
+        self.block: Any = block  # open_clip's, whose parts have no types
+
+    def forward(self, x: Tensor, attn_mask: None = None) -> Tensor:
+        block, seen = self.block, self.block.ln_1(x)
+        x = x[:, :1] + block.ls_1(block.attention(seen[:, :1], seen, seen))
+        return x + block.ls_2(block.mlp(block.ln_2(x)))

@@ -4,56 +4,105 @@ mini                    the model that comes with the package
 ARCH:TAG                published weights of open_clip, downloaded once ("RN50:openai")
 ARCH:/path/to/file      a weights file on this machine ("RN50:/models/RN50.pt")
 ARCH:TAG:/path/to/file  such a file, used with the settings of the published weights TAG
+NAME@bfloat16           any of these, whose image tower multiplies in bfloat16
 """
 
-import difflib
 import os
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 
 from bayescal.backbones import mini
-from bayescal.backbones.base import Backbone, Frozen, Preprocess, Tokenizer, usable_device
+from bayescal.backbones.base import (
+    BFLOAT16,
+    FLOAT32,
+    PRECISIONS,
+    Backbone,
+    Frozen,
+    Preprocess,
+    Tokenizer,
+    usable_device,
+)
 from bayescal.backbones.catalogue import why_unusable
 from bayescal.backbones.defaults import CLIP, MINI
 from bayescal.backbones.fingerprint import fingerprint
 from bayescal.backbones.hub import Published, published
 from bayescal.backbones.inference import fast_for_inference
-from bayescal.backbones.text_tower import TextTower
 from bayescal.backbones.weights import fit_weights, read_weights
 from bayescal.errors import BackboneError, BayescalWarning
+from bayescal.text.open_clip_tower import text_tower_from_open_clip
+from bayescal.util.suggest import closest
 
 _HOW = 'expected "mini", "ARCH:TAG" (for example "RN50:openai") or "ARCH:/path/to/weights"'
 
 
 def load_backbone(name: str = "mini", device: str | torch.device = "cpu") -> Backbone:
-    """Load a frozen vision-language model by name; see this module's docstring for the names.
+    """Load a frozen vision-language model by name; it is loaded once per process and device and then shared.
 
-    A backbone is loaded once per process and device and then shared. Raises `BackboneError`.
+    Parameters
+    ----------
+    name : "mini" (comes with the package), "ARCH:TAG" or "ARCH:/path/to/weights" of open_clip; `bayescal backbones`
+        lists them.
+    device : "cpu", "cuda", …
+
+    Returns
+    -------
+    Backbone
+        Image tower, text tower, and how to feed them. One that cannot be loaded is a `BackboneError`.
+
+    Examples
+    --------
+    >>> from bayescal import load_backbone
+    >>> backbone = load_backbone("mini")
+    >>> backbone.encode_texts(["a photo of a dog.", "a sketch of a house."]).shape == (2, backbone.dim)
+    True
     """
     device = usable_device(device)
-    if name == "mini":
-        return _on_device("mini", None, device)
-    request = _parse(name)
+    plain, precision = split_precision(name)
+    if precision == BFLOAT16 and not has_bfloat16(device):
+        warnings.warn(
+            f"{name}: this processor has no instructions for bfloat16, so images are encoded several times slower "
+            f"than with {plain!r}",
+            BayescalWarning,
+            stacklevel=2,
+        )
+    if plain in (mini.NAME, mini.LABEL):
+        return _on_device(mini.NAME, None, device, precision)
+    request = _parse(plain)
     if request.path is None:
-        return _on_device(request.name, None, device)
+        return _on_device(request.name, None, device, precision)
     if not request.path.is_file():
         raise BackboneError(f"{name}: there is no weights file {request.path}")
     status = request.path.stat()  # a file that was replaced meanwhile is another backbone
-    return _on_device(request.name, (status.st_mtime_ns, status.st_size), device)
+    return _on_device(request.name, (status.st_mtime_ns, status.st_size), device, precision)
+
+
+def split_precision(name: str) -> tuple[str, str]:
+    """A backbone's name without the precision behind it, and the precision: "mini@bfloat16" → "mini", "bfloat16"."""
+    plain, at, precision = name.rpartition("@")
+    return (plain, precision) if at and precision in PRECISIONS else (name, FLOAT32)
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether products in bfloat16 are faster there than in float32."""
+    if device.type != "cpu":
+        return True
+    return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 @lru_cache(maxsize=4)
-def _on_device(name: str, stamp: tuple[int, int] | None, device: torch.device) -> Backbone:
+def _on_device(name: str, stamp: tuple[int, int] | None, device: torch.device, precision: str) -> Backbone:
+    if precision != FLOAT32:
+        return _on_device(name, stamp, device, FLOAT32).in_precision(precision)
     if device.type != "cpu":
-        return _on_device(name, stamp, torch.device("cpu")).to(device)
-    return _load_mini() if name == "mini" else _load(_parse(name))
+        return _on_device(name, stamp, torch.device("cpu"), FLOAT32).to(device)
+    return _load_mini() if name == mini.NAME else _load(_parse(name))
 
 
 @dataclass(frozen=True)
@@ -76,7 +125,7 @@ def _parse(name: str) -> _Request:
     if open_clip.get_model_config(architecture) is None:
         raise BackboneError(
             f"unknown backbone {name!r}: {_HOW}; open_clip has no architecture {architecture!r}"
-            + _nearest(architecture, ["mini", *open_clip.list_models()])
+            + _nearest(architecture, [mini.NAME, *open_clip.list_models()])
         )
     known = published(architecture)
     if not rest:
@@ -99,21 +148,22 @@ def _absolute(file: str) -> Path:
 
 
 def _nearest(word: str, among: Iterable[str]) -> str:
-    lowered = {candidate.lower(): candidate for candidate in among}
-    close = difflib.get_close_matches(word.lower(), lowered, n=3, cutoff=0.5)
-    return f"; did you mean {' or '.join(lowered[match] for match in close)}?" if close else ""
+    near = closest(word, among, n=3)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def _load_mini() -> Backbone:
     state, known = mini.read()
     config = mini.config()
-    model = _build(config)
-    fit_weights(model, state, "bayescal-mini")
+    with torch.device("meta"):  # every tensor comes from the file: none is drawn first
+        model = _build(config)
+    fit_weights(model, state, mini.ARCHITECTURE)
     return _assemble(
         model,
         config,
         _preprocess(model, {}),
-        name="mini",
+        name=mini.NAME,
+        label=mini.LABEL,
         architecture=mini.ARCHITECTURE,
         defaults=MINI,
         trained_context=mini.TRAINED_CONTEXT,
@@ -124,12 +174,15 @@ def _load_mini() -> Backbone:
 def _load(request: _Request) -> Backbone:
     import open_clip
 
-    config = open_clip.get_model_config(request.architecture)
+    config: dict[str, Any] = open_clip.get_model_config(request.architecture) or {}
     reason = why_unusable(config)
     if reason is not None:
         raise BackboneError(f"{request.name} cannot be used for prompt learning: {reason}")
-    path = request.path or request.weights.fetch()
+    if request.weights is None and request.path is None:
+        raise BackboneError(f"{request.name} names neither published weights nor a file")
+    path = request.path or cast(Published, request.weights).fetch()
     weights = read_weights(path)
+    settings: dict[str, Any]
     if request.weights is not None:
         settings = request.weights.settings
     else:
@@ -143,6 +196,7 @@ def _load(request: _Request) -> Backbone:
         config,
         _preprocess(model, settings),
         name=request.name,
+        label=request.name,
         architecture=request.architecture,
         defaults=CLIP,
         trained_context=config["text_cfg"].get("context_length", 77),
@@ -157,7 +211,7 @@ def _settings_without_tag(architecture: str, config: dict, path: Path, from_open
     known = published(architecture)
     keys = ("mean", "std", "interpolation", "resize_mode")
     preprocessing = {tuple(weights.settings[key] for key in keys) for weights in known.values()}
-    shared = dict(zip(keys, preprocessing.pop(), strict=True)) if len(preprocessing) == 1 else {}
+    shared: dict[str, Any] = dict(zip(keys, preprocessing.pop(), strict=True)) if len(preprocessing) == 1 else {}
     quick = {weights.quick_gelu for weights in known.values()}
     if preprocessing or quick - {bool(config.get("quick_gelu", False))}:
         warnings.warn(
@@ -182,7 +236,7 @@ def _build(config: dict[str, Any]) -> nn.Module:
         return kind(**options)
 
 
-def _preprocess(model: nn.Module, settings: dict[str, Any]) -> Preprocess:
+def _preprocess(model: Any, settings: dict[str, Any]) -> Preprocess:
     from dataclasses import asdict
 
     from open_clip.transform import PreprocessCfg, merge_preprocess_dict
@@ -191,15 +245,15 @@ def _preprocess(model: nn.Module, settings: dict[str, Any]) -> Preprocess:
     return Preprocess.from_open_clip(merge_preprocess_dict(usual, settings))
 
 
-def _assemble(model: nn.Module, config: dict[str, Any], preprocess: Preprocess, **about: Any) -> Backbone:
+def _assemble(model: Any, config: dict[str, Any], preprocess: Preprocess, **about: Any) -> Backbone:
     if getattr(model, "logit_bias", None) is not None:
         raise BackboneError(f"{about['name']} adds a bias to its similarities, which prompt learning would not honour")
-    text = TextTower.from_open_clip(model)
+    text = text_tower_from_open_clip(model)
     print_of = fingerprint(config, preprocess, model.state_dict())  # before batch norms are folded
     return Backbone(
         visual=Frozen(fast_for_inference(model.visual)),
         text=text,
-        tokenizer=_tokenizer(config),
+        tokenizer=make_tokenizer(config),
         preprocess=preprocess,
         logit_scale=float(model.logit_scale.detach().exp()),
         fingerprint=print_of,
@@ -207,7 +261,8 @@ def _assemble(model: nn.Module, config: dict[str, Any], preprocess: Preprocess, 
     )
 
 
-def _tokenizer(config: dict[str, Any]) -> Tokenizer:
+def make_tokenizer(config: dict[str, Any]) -> Tokenizer:
+    """The tokenizer of an open_clip configuration."""
     from open_clip.tokenizer import SimpleTokenizer
 
     text = config["text_cfg"]

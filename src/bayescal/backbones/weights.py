@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bayescal.backbones.torchscript import is_torchscript, read_torchscript
 from bayescal.errors import BackboneError
 
-# Entries of OpenAI's archives that are no weights. They exist nowhere else, so they tell where a file is from.
+# Tensors in OpenAI's archives that are not weights. They exist nowhere else, so they tell where a file is from.
 _OPENAI_MARKS = ("input_resolution", "context_length", "vocab_size")
 # Derived from the architecture, or counters of training: a file may have them or not.
 _DERIVED = ("attn_mask", "num_batches_tracked", "position_ids")
@@ -89,8 +89,11 @@ def _first_present(content: Mapping[str, Any], keys: Iterable[str]) -> Any:
     return next((content[key] for key in keys if isinstance(content.get(key), Mapping)), None)
 
 
-def fit_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
-    """Put weights into an open_clip model as float32; every name and shape must match."""
+def fit_weights(model: Any, tensors: Mapping[str, Tensor], source: str) -> None:
+    """Put weights into an open_clip model as float32; every name and shape must match.
+
+    A model on the device "meta" has no tensors of its own and takes those that are given.
+    """
     from open_clip.convert import convert_state_dict
     from open_clip.model import convert_to_custom_text_state_dict
 
@@ -107,7 +110,8 @@ def fit_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: str) ->
     if "logit_scale" in state and state["logit_scale"].numel() == 1:  # a number, or a vector of length one
         state["logit_scale"] = state["logit_scale"].reshape(wanted["logit_scale"].shape)
     _check(wanted, state, source)
-    model.load_state_dict({name: value.float() for name, value in state.items()}, strict=False)
+    empty = next(model.parameters()).is_meta
+    model.load_state_dict({name: value.float() for name, value in state.items()}, strict=False, assign=empty)
 
 
 def _check(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor], source: str) -> None:

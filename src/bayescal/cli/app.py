@@ -105,7 +105,7 @@ _add(
 _add(
     records,
     "bayescal records",
-    "bayescal records --where dataset=pacs --where entry=bayes-cal -o runs.csv",
+    "bayescal records --where dataset=pacs --where variant=bayes-cal -o runs.csv",
 )
-_add(demo, "bayescal demo", "bayescal demo -o quick-look --trials 5 --seeds 1")
+_add(demo, "bayescal demo", "bayescal demo -o quick-look --seeds 1")
 app.add_typer(data_app, name="data")

@@ -1,5 +1,6 @@
 """`bayescal bench`."""
 
+import math
 import shlex
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bayescal.benchmark.experiments import EXPERIMENTS, get_experiment
 from bayescal.cli.options import (
     Cache,
     Device,
@@ -14,17 +16,24 @@ from bayescal.cli.options import (
     Ray,
     Shots,
     ValShots,
+    import_from_here,
     open_cluster,
     parse_precision,
     parse_seeds,
+    parse_settings,
 )
 from bayescal.cli.screen import note, out, plain_table, shows_progress, tell
 from bayescal.errors import BayescalError
 
 if TYPE_CHECKING:
-    from bayescal.experiments.bench import Bench
-    from bayescal.experiments.experiment import Experiment
+    from collections.abc import Sequence
 
+    from bayescal.benchmark.bench import Bench, ExperimentPlan, Search
+    from bayescal.benchmark.end_to_end import EndToEnd
+    from bayescal.benchmark.experiments.experiment import Experiment
+    from bayescal.benchmark.results import ExperimentResult
+
+_WHOLE = "End to end"
 Results = Annotated[
     Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where results go, and where they are continued.")
 ]
@@ -42,41 +51,77 @@ def bench(
         str,
         typer.Argument(
             metavar="EXPERIMENT",
-            help="main, ablation, adapters, base-to-new, instances, epochs, landscape, tsne, wilcoxon, or all.",
+            help=f"{', '.join(EXPERIMENTS)}, or all.",
         ),
     ],
     data: Annotated[
         list[str],
-        typer.Option("--data", metavar="PLACE", help="NAME=PATH, or a folder that holds data sets; may be repeated."),
+        typer.Option("--data", metavar="PATH", help="NAME=PATH, or a folder that holds data sets; may be repeated."),
     ] = [],  # noqa: B006
     datasets: Annotated[
         str | None, typer.Option(metavar="NAMES", help="Only these data sets, separated by commas. Default: all given.")
     ] = None,
     methods: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="Only these methods, separated by commas.")
+        str | None,
+        typer.Option(metavar="NAMES", help="Only these methods, separated by commas: names, or module:Class."),
     ] = None,
     backbone: Annotated[str, typer.Option(help="The frozen model (`bayescal backbones`).")] = "mini",
     output: Results = Path("bayescal-results"),
     quick: Annotated[
-        bool, typer.Option("--quick", help="A first look in minutes: 3 draws, seed 1, the core methods.")
+        bool, typer.Option("--quick", help="A first look in minutes: 3 trials, seed 1, the core methods.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the runs and how long they will take; train nothing.")
     ] = False,
-    trials: Annotated[int | None, typer.Option(min=1, help="Hyper-parameter draws. Default: 20.")] = None,
+    trials: Annotated[int | None, typer.Option(min=1, help="Hyper-parameter trials. Default: 20.")] = None,
     seeds: Annotated[str | None, typer.Option(metavar="LIST", help="Seeds. Default: 1,2,3.")] = None,
-    sampler: Annotated[str, typer.Option(help="How draws are made: random (as the paper) or tpe.")] = "random",
+    sampler: Annotated[str, typer.Option(help="How trials are drawn: random (as the paper) or tpe.")] = "random",
     shots: Shots = None,
     val_shots: ValShots = None,
+    balanced: Annotated[
+        bool,
+        typer.Option("--balanced", help="Shots evenly over environments, also where a data set keeps its own way."),
+    ] = False,
     storage: Storage = None,
     word_vectors: Annotated[
         Path | None, typer.Option(envvar="BAYESCAL_WORD_VECTORS", help="Word vectors, for the W2V instance.")
     ] = None,
-    rows: Annotated[int, typer.Option(min=1, help="Most runs in one stack; fewer need less memory.")] = 256,
+    max_runs: Annotated[
+        int,
+        typer.Option("--max-runs", "--rows", min=1, help="Most runs in one stack; fewer need less memory."),
+    ] = 256,
     cache: Cache = None,
     device: Device = "cpu",
     precision: Precision = "auto",
     ray: Ray = None,
+    end_to_end: Annotated[
+        bool,
+        typer.Option(
+            "--end-to-end",
+            help="main: also train whole image models from pixels on all training images (needs a GPU).",
+            rich_help_panel=_WHOLE,
+        ),
+    ] = False,
+    vision: Annotated[
+        str, typer.Option(metavar="NAME", help="The timm model to train.", rich_help_panel=_WHOLE)
+    ] = "resnet18",
+    vision_weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Its weights at the start; the word timm downloads those that timm publishes. Default: random.",
+            rich_help_panel=_WHOLE,
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Fixed in every such training, such as epochs=10; may be repeated.",
+            rich_help_panel=_WHOLE,
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
 ) -> None:
     """Rerun a table or figure of the paper: search, select, print, and keep everything for `bayescal report`.
@@ -84,64 +129,55 @@ def bench(
     Stop it anywhere: the same command continues, and finished runs are never repeated. Several processes may work on
     the same output folder or database at once.
     """
-    from bayescal.experiments import EXPERIMENTS, get_experiment
+    from bayescal.benchmark.bench import Bench
 
-    chosen = [get_experiment(name) for name in (EXPERIMENTS if experiment == "all" else [experiment])]
-    at = _open(
-        data, datasets, methods, backbone, output, quick, trials, seeds, sampler, shots, val_shots, storage,
-        word_vectors, rows, cache, device, precision, ray, shows_progress(quiet),
+    names = EXPERIMENTS if experiment == "all" else [experiment]
+    experiments = [get_experiment(name) for name in names]  # an unknown one is said before anything is opened
+    chosen = _names("--methods", methods)
+    import_from_here(*(value.partition("=")[0] for value in data), *(datasets or "").split(","), *(chosen or ()))
+    layers = parse_precision(precision, device)
+    whole = _whole(end_to_end, names, vision, vision_weights, settings or [])
+    cluster, device = open_cluster(ray, device)
+    opened = Bench.open(
+        data, output=output, datasets=_names("--datasets", datasets), methods=chosen,
+        backbone=backbone, quick=quick, trials=trials, seeds=parse_seeds(seeds) if seeds else None, sampler=sampler,
+        shots=shots, val_shots=val_shots, balanced=balanced, word_vectors=word_vectors, storage=storage, cache=cache,
+        device=device,
+        precision=layers, cluster=cluster, max_runs=max_runs, progress=shows_progress(quiet), end_to_end=whole,
+        command=_command(),
     )  # fmt: skip
-    for name in at.options.datasets:
-        at.sources.arena(name)  # data that cannot be used are said once, not as a reason to leave experiments out
-    chosen = _possible(chosen, at, strict=experiment != "all")
+    for name in opened.options.datasets:
+        opened.sources.prepared(name)  # data that cannot be used end the command, also with `all`
+    plans = _possible(opened, experiments, strict=experiment != "all")
     if dry_run:
-        _print_plan(at, chosen)
+        _print_plans(opened, plans)
         return
-    for one in chosen:
-        at.notes.clear()
-        at.run(one.searches(at))
-        _finish(at, one)
+    for plan in plans:
+        _show(opened.finish(plan))
     tell(f"bayescal report {output}   makes a page of it")
 
 
-def _open(
-    data, datasets, methods, backbone, output, quick, trials, seeds, sampler, shots, val_shots, storage,
-    word_vectors, rows, cache, device, precision, ray, show,
-) -> "Bench":  # fmt: skip
-    from bayescal.backbones.base import usable_device
-    from bayescal.experiments.bench import QUICK_SEEDS, QUICK_TRIALS, Bench, Options
-    from bayescal.experiments.sources import Sources, find_places, known_name
-    from bayescal.protocol.entries import entry_names, get_entry
-    from bayescal.protocol.store import Store, sqlite_url
+def _whole(
+    wanted: bool, experiments: "Sequence[str]", vision: str, weights: str | None, settings: list[str]
+) -> "EndToEnd | None":
+    """What `--end-to-end` asks for; its options without it, or without the table it belongs to, are a mistake."""
+    if not wanted:
+        if weights or settings:
+            given = "--vision-weights" if weights else "--set"
+            raise BayescalError(f"{given} belongs to --end-to-end: add that option, or leave this one out")
+        return None
+    if "main" not in experiments:
+        raise BayescalError("--end-to-end: only `bench main` (and `all`) has rows that are trained end to end")
+    from bayescal.benchmark.end_to_end import EndToEnd
+    from bayescal.end_to_end.algorithms import COMMON
 
-    if not data:
-        raise BayescalError(
-            "no data: say where the data sets are, for example --data pacs=PATH or --data FOLDER with FOLDER/pacs in it"
-        )
-    places = find_places(data)
-    names = tuple(map(known_name, _names("--datasets", datasets))) if datasets is not None else tuple(places)
-    wanted = _names("--methods", methods) if methods is not None else None
-    for name in wanted or ():
-        if name not in entry_names():
-            get_entry(name)  # raises, with the nearest name
-    numbers = parse_seeds(seeds) if seeds else (QUICK_SEEDS if quick else (1, 2, 3))
-    options = Options(
-        datasets=names, backbone=backbone, methods=wanted, trials=trials or (QUICK_TRIALS if quick else 20),
-        seeds=numbers, sampler=sampler, quick=quick, max_rows=rows,
-        word_vectors=str(word_vectors) if word_vectors else "", command=_command(),
-    )  # fmt: skip
-    layers = parse_precision(precision, device)
-    cluster, device = open_cluster(ray, device)
-    sources = Sources(
-        places, backbone, numbers, str(usable_device(device)), cache, shots, val_shots, show, cluster, layers
-    )  # fmt: skip
-    for name in names:
-        sources.place(name)  # a data set that is nowhere is said before the work begins
-    return Bench(options, sources, Store(storage or sqlite_url(output)), output, show)
+    return EndToEnd(vision, weights, parse_settings("end-to-end", settings, COMMON))
 
 
-def _names(option: str, text: str) -> tuple[str, ...]:
-    """Each name once, in the order given."""
+def _names(option: str, text: str | None) -> tuple[str, ...] | None:
+    """Each name once, in the order given; None: the option was not given."""
+    if text is None:
+        return None
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
         raise BayescalError(f"{option} {text!r}: expected names, separated by commas")
@@ -153,56 +189,56 @@ def _command() -> str:
     return " ".join(["bayescal", *map(shlex.quote, sys.argv[1:])])
 
 
-def _possible(chosen: "list[Experiment]", at: "Bench", strict: bool) -> "list[Experiment]":
-    """Experiments that the data allow. Of `all`, those that are not possible are left out with a note."""
-    kept = []
-    for one in chosen:
+def _possible(bench: "Bench", experiments: "list[Experiment]", strict: bool) -> "list[ExperimentPlan]":
+    """Plans of the experiments that the data allow. Of `all`, the others are left out with a note."""
+    plans = []
+    for experiment in experiments:
         try:
-            one.searches(at)
-            kept.append(one)
+            plans.append(bench.plan(experiment))
         except BayescalError as error:
             if strict:
                 raise
-            note(f"{one.name} is left out: {error}")
-    return kept
+            note(f"{experiment.name} is left out: {error}")
+    return plans
 
 
-def _finish(at: "Bench", one: "Experiment") -> None:
-    """Print the tables of a finished experiment and keep them."""
+def _show(result: "ExperimentResult") -> None:
+    """Print the tables of a finished experiment."""
     from bayescal.report.terminal import table_rich
 
-    section = one.section(at)
-    path = section.save(at.output / "sections")
     screen = out()
-    for table in section.tables:
+    for table in result.section.tables:
         screen.print(table_rich(table, screen.width))
         screen.print()
-    for text in section.notes:
+    for text in result.notes:
         note(text)
-    tell(f"{one.name}: {path}")
+    tell(f"{result.section.experiment}: {result.path}")
 
 
-def _print_plan(at: "Bench", chosen: "list[Experiment]") -> None:
-    from bayescal.experiments.estimate import estimate
+def _print_plans(bench: "Bench", plans: "list[ExperimentPlan]") -> None:
+    from bayescal.benchmark.estimate import estimate
 
     table = plain_table(
         "experiment", "data set", "method", "runs", "to do", "about", numbers=("runs", "to do", "about")
     )
-    total, seen = 0.0, set()
-    for one in chosen:
-        for search in one.searches(at):
-            if search.key in seen:
-                continue
-            seen.add(search.key)
-            runs, missing = at.missing(search)
-            seconds = estimate(at, search, missing)
-            total += seconds
-            table.add_row(one.name, search.dataset, search.entry.title, f"{runs:,}", f"{missing:,}", _span(seconds))
+    # A search that several experiments read is trained once: it is listed with the first of them.
+    first: dict[tuple[str, str, str], tuple[str, Search]] = {}
+    for plan in plans:
+        for search in plan.searches:
+            first.setdefault(search.key, (plan.experiment.name, search))
+    total = 0.0
+    for name, search in first.values():
+        runs, missing = bench.missing(search)
+        seconds = estimate(bench, search, missing)
+        total += 0.0 if math.isnan(seconds) else seconds
+        table.add_row(name, search.dataset, search.variant.title, f"{runs:,}", f"{missing:,}", _span(seconds))
     out().print(table)
-    out().print(f"In all about {_span(total)} on {at.sources.device}. Nothing was trained.")
+    out().print(f"In all about {_span(total)} on {bench.sources.device}. Nothing was trained.")
 
 
 def _span(seconds: float) -> str:
+    if math.isnan(seconds):
+        return "unknown"
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

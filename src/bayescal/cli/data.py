@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bayescal.cli.options import examples
+from bayescal.cli.options import examples, import_from_here
 from bayescal.cli.pack import pack
 
 if TYPE_CHECKING:
@@ -28,23 +28,38 @@ data_app = typer.Typer(
     ),
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A name from `bayescal data list`.", show_default=False)]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="A name from `bayescal data list`, or module:OBJECT.", show_default=False)
+]
 Seed = Annotated[int, typer.Option(min=0, help="The same seed makes the same images.")]
 NewFolder = Annotated[
     Path, typer.Option("--output", "-o", metavar="FOLDER", help="A new folder for the images.", show_default=False)
 ]
 
+Exact = Annotated[
+    bool,
+    typer.Option(
+        "--exact/--by-chance",
+        help="Rates are shares of the images of each class and part, or the probability that each image is drawn with.",
+    ),
+]
+
 
 def list_datasets() -> None:
     """List the data sets that have a name here, with how each is used in experiments."""
-    from bayescal.cli.screen import out, plain_table
-    from bayescal.data.datasets import dataset_names, get_dataset
+    from bayescal.cli.screen import note, out, plain_table
+    from bayescal.data.datasets import dataset_names, get_dataset, outside_datasets
+    from bayescal.errors import BayescalError
 
     table = plain_table(
         "name", "shift", "classes", "environments", "images", "selection", "shots", numbers=("classes",)
     )
-    for name in dataset_names():
-        dataset = get_dataset(name)
+    for name in (*dataset_names(), *outside_datasets()):
+        try:
+            dataset = get_dataset(name)
+        except BayescalError as error:  # one that cannot be loaded is no reason not to list the others
+            note(str(error))
+            continue
         table.add_row(
             name,
             dataset.shift,
@@ -67,44 +82,54 @@ def info(name: Name) -> None:
     from bayescal.cli.screen import out
     from bayescal.data.datasets import get_dataset
 
+    import_from_here(name)
     dataset = get_dataset(name)
     table = Table.grid(padding=(0, 2, 0, 0))
-    for label, text in _facts(dataset):
+    for label, text in _about(dataset):
         table.add_row(Text(label, style="bold"), Text(text))
     screen = out()
     screen.print(table)
     screen.print(Text("\nOn disk", style="bold"), Text(dataset.layout.rstrip()), soft_wrap=True)
 
 
-def _facts(dataset: "Dataset") -> list[tuple[str, str]]:
+def _about(dataset: "Dataset") -> list[tuple[str, str]]:
     from bayescal.data.names import to_words
 
     def shown(words: dict[str, str]) -> str:
         return ", ".join(name if text == to_words(name) else f"{name} ({text})" for name, text in words.items())
 
-    facts = [
+    about = [
         (dataset.title, dataset.citation),
         ("shift", dataset.shift or "–"),
         ("images", f"{dataset.images:,}" if dataset.images else "as many as were made"),
         ("classes", f"{len(dataset.class_words)}: {shown(dict(dataset.class_words))}"),
         ("environments", shown(dict(dataset.environment_words))),
         ("selection", f"{dataset.selection} validation"),
-        ("shots", f"{dataset.shots} to train on and {dataset.val_shots} to validate on, per class"),
+        ("shots", f"{dataset.shots} to train on and {dataset.val_shots} to validate on, per class, {_spread(dataset)}"),
         ("search", _search(dataset) or "each method's own ranges"),
     ]
     if dataset.base_classes:
-        facts.append(("base classes", ", ".join(dataset.base_classes)))
-        facts.append(("new classes", ", ".join(dataset.new_classes)))
-    return [*facts, ("from", dataset.source)]
+        about.append(("base classes", ", ".join(dataset.base_classes)))
+        about.append(("new classes", ", ".join(dataset.new_classes)))
+    return [*about, ("from", dataset.source)]
+
+
+def _spread(dataset: "Dataset") -> str:
+    if dataset.balanced:
+        return "spread evenly over environments"
+    return "spread over environments as the class's images are (class and environment stay correlated)"
 
 
 def _search(dataset: "Dataset") -> str:
+    from bayescal.benchmark.search_ranges import search_ranges
+    from bayescal.methods.hyperparameters import Choice
+
     lines = []
-    for name, param in dataset.space.items():
+    for name, param in search_ranges(dataset.name).items():
         draw = param.draw
         if draw is None:
             lines.append(f"{name} = {param.default}")
-        elif hasattr(draw, "options"):
+        elif isinstance(draw, Choice):
             lines.append(f"{name}: {' or '.join(map(str, draw.options))}")
         else:
             lines.append(f"{name}: 10^U({draw.low}, {draw.high})")
@@ -113,7 +138,7 @@ def _search(dataset: "Dataset") -> str:
 
 def prepare(
     name: Name,
-    place: Annotated[
+    path: Annotated[
         Path,
         typer.Option(
             "--from",
@@ -146,6 +171,7 @@ def prepare(
     from bayescal.data.datasets import get_dataset
     from bayescal.errors import DataError
 
+    import_from_here(name)
     dataset = get_dataset(name)
     target = Path(output or f"{dataset.name}.csv")
     check_file(target)
@@ -154,29 +180,29 @@ def prepare(
     if download:
         if dataset.download is None:
             raise DataError(f"{dataset.title} has no address to download it from. Get it by hand: {dataset.source}")
-        place = dataset.download(place.expanduser().absolute())
-    manifest = dataset.read(_unpacked(place, to))
+        path = dataset.download(path.expanduser().absolute())
+    manifest = dataset.read(_unpacked(path, to))
     manifest.to_csv(target)
     screen = out()
     _print_counts(manifest)
     screen.print(f"Written: {near(target)}", soft_wrap=True)
 
 
-def _unpacked(place: Path, to: Path | None) -> Path:
+def _unpacked(path: Path, to: Path | None) -> Path:
     """The folder itself, or the one an archive is unpacked to; one that is there is used as it is."""
     from bayescal.cli.screen import near, tell
     from bayescal.data.datasets.fetch import is_archive, unpack, unpacked_name
 
-    place = place.expanduser()
-    if not is_archive(place):
-        return place
-    folder = (to.expanduser() if to else place.absolute().parent) / unpacked_name(place)
+    path = path.expanduser()
+    if not is_archive(path):
+        return path
+    folder = (to.expanduser() if to else path.absolute().parent) / unpacked_name(path)
     if folder.is_dir() and any(folder.iterdir()):
         tell(f"Already unpacked: {near(folder)}")
         return folder
     if folder.is_dir():
         folder.rmdir()
-    return unpack(place, folder.absolute())
+    return unpack(path, folder.absolute())
 
 
 def make_ccd(
@@ -188,6 +214,7 @@ def make_ccd(
     seed: Seed = 0,
     sigma: Annotated[float, typer.Option(min=0, help="Noise on the animal: standard deviation, of 0 to 255.")] = 50.0,
     label_noise: Annotated[float, typer.Option(min=0, max=1, help="Share of labels that are wrong.")] = 0.0,
+    exact: Exact = True,
 ) -> None:
     """Make ColoredCatsDogs: animals on red or green, where the colour goes with cat or dog in training alone.
 
@@ -195,10 +222,10 @@ def make_ccd(
     annotations/trimaps/*.png, as Oxford-IIIT Pet is downloaded. Every photo is used once.
     """
     from bayescal.cli.screen import shows_progress
-    from bayescal.data.makers.colored_cats_dogs import make_colored_cats_dogs
+    from bayescal.data.synthetic.colored_cats_dogs import make_colored_cats_dogs
 
     manifest = make_colored_cats_dogs(
-        pets, output, seed=seed, sigma=sigma, label_noise=label_noise, progress=shows_progress()
+        pets, output, seed=seed, sigma=sigma, label_noise=label_noise, exact=exact, progress=shows_progress()
     )
     _print_made(output, manifest)
 
@@ -214,6 +241,7 @@ def make_coloredmnist(
         typer.Option(metavar="N", min=1, help="Images of each environment. Default: 20,000.", show_default=False),
     ] = None,
     label_noise: Annotated[float, typer.Option(min=0, max=1, help="Share of labels that are wrong.")] = 0.25,
+    exact: Exact = True,
     download: Annotated[
         bool, typer.Option("--download", help="First download mnist.npz to PATH (11 MB), if it is not there.")
     ] = False,
@@ -221,8 +249,8 @@ def make_coloredmnist(
     """Make ColoredMNIST: red and green digits, where the colour goes with the label in training alone."""
     from bayescal.cli.screen import shows_progress
     from bayescal.data.datasets.fetch import fetch
-    from bayescal.data.makers.colored_mnist import make_colored_mnist
-    from bayescal.data.makers.mnist import ADDRESS
+    from bayescal.data.synthetic.colored_mnist import make_colored_mnist
+    from bayescal.data.synthetic.mnist import ADDRESS
 
     if download and not mnist.is_dir():
         fetch(ADDRESS, mnist)
@@ -232,6 +260,7 @@ def make_coloredmnist(
         seed=seed,
         per_environment=per_environment,
         label_noise=label_noise,
+        exact=exact,
         progress=shows_progress(),
     )
     _print_made(output, manifest)
@@ -248,8 +277,13 @@ def check(
     val_shots: Annotated[
         int | None, typer.Option(min=0, help="Validation images per class. Default: the data set's, else 16.")
     ] = None,
+    backbone: Annotated[
+        str, typer.Option(metavar="NAME", help="The backbone that has to know the words of the names.")
+    ] = "mini",
 ) -> None:
     """Open every image, look for copies, and try to draw the shots: what would make results wrong, and what is short.
+
+    Names whose words the backbone has never seen are noted.
 
     Ends with exit code 1 if something would make results wrong, 2 if PATH cannot be read at all.
     """
@@ -257,6 +291,7 @@ def check(
     from bayescal.cli.screen import shows_progress
     from bayescal.data.datasets import open_dataset
 
+    import_from_here(dataset or "")
     about, manifest = open_dataset(dataset, path) if dataset else open_dataset(str(path))
     _print_counts(manifest)
     report = examine(
@@ -264,6 +299,7 @@ def check(
         manifest,
         about.shots if shots is None else shots,
         about.val_shots if val_shots is None else val_shots,
+        backbone,
         progress=shows_progress(),
     )
     print_report(report)

@@ -25,8 +25,10 @@ class Report:
     notes: list[str]
 
 
-def examine(dataset: Dataset, manifest: Manifest, shots: int, val_shots: int, progress: bool = False) -> Report:
-    """Open each image, look for copies, and draw shots as an experiment would."""
+def examine(
+    dataset: Dataset, manifest: Manifest, shots: int, val_shots: int, backbone: str, progress: bool = False
+) -> Report:
+    """Open each image, look for copies, draw shots as an experiment would, and read the names as the backbone would."""
     contents = read_contents(manifest, progress)
     problems, notes = [], []
     if contents.unreadable:
@@ -43,7 +45,16 @@ def examine(dataset: Dataset, manifest: Manifest, shots: int, val_shots: int, pr
             verb = "is" if len(groups) == 1 else "are"
             sink.append(_finding(f"{count(len(groups), 'image')} {verb} {said} (same content)", pairs))
     drawn, refused = _draw(dataset, manifest, contents.hashes, shots, val_shots)
-    return Report(problems + refused, notes + drawn)
+    return Report(problems + refused, notes + drawn + _words(manifest, backbone))
+
+
+def _words(manifest: Manifest, backbone: str) -> list[str]:
+    """Notes about names that the backbone's text tower does not know or cannot tell apart."""
+    from bayescal.backbones.checks import name_notes
+
+    classes = name_notes(backbone, manifest.class_words)
+    several = len(manifest.environments) > 1  # the name of the only one is never read
+    return classes + (name_notes(backbone, manifest.environment_words, "environment") if several else [])
 
 
 def _draw(
@@ -59,14 +70,16 @@ def _draw(
     together = len(folds) == 1
     for fold in folds:
         try:
-            for note in _shots(manifest, fold, hashes, shots, val_shots):
+            for note in _shots(dataset, manifest, fold, hashes, shots, val_shots):
                 where[note].append(fold.name)
         except DataError as error:
             refused.append(str(error) if together else f"With {fold.name} as the test: {error}")
     return [note if together else f"{note} (test: {', '.join(names)})" for note, names in where.items()], refused
 
 
-def _shots(manifest: Manifest, fold: Fold, hashes: Sequence[str | None], shots: int, val_shots: int) -> tuple[str, ...]:
+def _shots(
+    dataset: Dataset, manifest: Manifest, fold: Fold, hashes: Sequence[str | None], shots: int, val_shots: int
+) -> tuple[str, ...]:
     split = few_shot_split(
         manifest.class_ids,
         manifest.environment_ids,
@@ -74,8 +87,9 @@ def _shots(manifest: Manifest, fold: Fold, hashes: Sequence[str | None], shots: 
         shots=shots,
         val_shots=val_shots if fold.val is None else 0,
         seed=_SEED,
+        balanced=dataset.balanced,
         hashes=hashes,
-        forbidden={hashes[row] for row in fold.test.nonzero()[0]} - {None},
+        forbidden={found for row in fold.test.nonzero()[0].tolist() if (found := hashes[row]) is not None},
         pool=fold.pool,
         class_names=manifest.classes,
         environment_names=manifest.environments,

@@ -1,17 +1,15 @@
 """Writing results: whole or not at all."""
 
-import os
-import secrets
-import shutil
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from bayescal.errors import BayescalError
+from bayescal.util import atomic
 
 
 def check_file(path: Path) -> None:
-    """Refuse, before any work is done, a place where no file can be written."""
+    """Refuse, before any work is done, a path where no file can be written."""
     if path.is_dir():
         raise BayescalError(f"{path} is a folder: expected the name of a file to write")
     if not path.parent.is_dir():
@@ -20,14 +18,10 @@ def check_file(path: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file under a temporary name and rename it; an earlier one is replaced."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        draft.write_text(text, encoding="utf-8", newline="")
-        os.replace(draft, path)
+        atomic.write_text(path, text)
     except OSError as error:
         raise BayescalError(f"could not write {path}: {error.strerror or error}") from error
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def check_folder(path: Path, force: bool, ours: Collection[str]) -> None:
@@ -44,14 +38,8 @@ def check_folder(path: Path, force: bool, ours: Collection[str]) -> None:
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
     """A folder to fill; it appears under its name when the block ends, and not at all if the block fails."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        draft.mkdir(parents=True)
-        yield draft
-        if path.exists():
-            shutil.rmtree(path)
-        os.replace(draft, path)
+        with atomic.replacing_folder(path) as draft:
+            yield draft
     except OSError as error:
         raise BayescalError(f"could not write {path}: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)

@@ -1,22 +1,12 @@
 """`bayescal fit`."""
 
 import os
-import shlex
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from bayescal.cli.options import Cache, Device, Force
-
-if TYPE_CHECKING:
-    from bayescal.classifier import FewShotClassifier
-    from bayescal.cli.training_data import TrainingData
-
-LARGEST_TABLE = (30, 8)  # classes × environments that are still pleasant to read
 
 _LEARN, _DATA, _RUN = "What to learn", "Images and names", "Running"
 _WHOLE = "Training an image model (a GPU and thousands of images)"
@@ -38,7 +28,7 @@ def fit(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="See `bayescal methods`. Default: bayes-cal; end to end: erm.",
+            help="auto mixes several; or one of `bayescal methods`, or module:Class. Default: auto; end to end: erm.",
             show_default=False,
             rich_help_panel=_LEARN,
         ),
@@ -65,7 +55,7 @@ def fit(
         typer.Option(
             metavar="N",
             min=1,
-            help="Hyper-parameter settings to try; the first are the defaults.",
+            help="Settings of one method to try, by likelihood on left-out environments; the first are the defaults.",
             rich_help_panel=_LEARN,
         ),
     ] = 1,
@@ -73,12 +63,15 @@ def fit(
         int, typer.Option(metavar="N", min=1, help="Models to train and average (an ensemble).", rich_help_panel=_LEARN)
     ] = 1,
     calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Fit a temperature on validation images.", rich_help_panel=_LEARN)
+        bool,
+        typer.Option(
+            "--calibrate", help="Fit a temperature on validation images (auto has one).", rich_help_panel=_LEARN
+        ),
     ] = False,
-    draws: Annotated[
+    samples: Annotated[
         int,
         typer.Option(
-            metavar="N", min=0, help="Posterior draws in prediction; 0: the mean alone.", rich_help_panel=_LEARN
+            metavar="N", min=0, help="Posterior samples in prediction; 0: the mean alone.", rich_help_panel=_LEARN
         ),
     ] = 20,
     views: Annotated[
@@ -95,14 +88,18 @@ def fit(
         typer.Option(
             metavar="N",
             min=1,
-            help="Training images per class over all environments. Default: all.",
+            help="Images per class to learn from, over all environments (one method: as many more to validate). "
+            "Default: all.",
             rich_help_panel=_DATA,
         ),
     ] = None,
     val_shots: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=0, help="Validation images per class. Default: as many as --shots.", rich_help_panel=_DATA
+            metavar="N",
+            min=0,
+            help="Validation images per class, for one method. Default: as many as --shots.",
+            rich_help_panel=_DATA,
         ),
     ] = None,
     leave_out: Annotated[
@@ -144,16 +141,21 @@ def fit(
 ) -> None:
     """Learn a classifier from a handful of images per class and environment.
 
+    By default a few methods are trained without each environment in turn and on all images, and mixed by how well they
+    did where they had not been; the same images tell what to expect in an environment that nobody has looked at. When
+    time matters, one fast method: --method logistic-regression.
+
     Splits that DATA names are respected: train images are learned from, val images choose and calibrate, test images
     are never touched. Interrupted, the same command continues where it was.
     """
-    from bayescal.artifact import check_output
-    from bayescal.cli.options import parse_settings, read_words
+    from bayescal.cli.options import import_from_here, parse_settings, read_words
     from bayescal.cli.screen import out, shows_progress
     from bayescal.errors import BayescalError
+    from bayescal.estimator.artifact import AUTO, check_output
 
     check_output(output, force)
     output = Path(os.path.abspath(output))
+    import_from_here(method or "")
     if end_to_end:
         from bayescal.cli.fit_end_to_end import fit_whole_model
 
@@ -187,20 +189,23 @@ def fit(
         raise BayescalError(
             "--vision and --vision-weights choose the model to train with --end-to-end: add that option"
         )
-    method = method or "bayes-cal"
+    method = method or AUTO
     words = read_words(class_words, "--class-words"), read_words(environment_words, "--environment-words")
-    options = parse_settings(method, settings or [])
+    if method == AUTO and settings:
+        raise BayescalError(f"--set {settings[0]}: {AUTO} mixes several methods; choose one with --method to set it")
+    options = parse_settings(method, settings or []) if method != AUTO else {}
 
-    from bayescal.cli.training_data import choose_training_data
+    from bayescal.cli.fit_screen import checkpoint_folder, print_expected, print_found, print_learned, print_next
     from bayescal.data import read_manifest
+    from bayescal.estimator.training_data import choose_training_data
 
     manifest = read_manifest(data, class_words=words[0], environment_words=words[1])
     chosen = choose_training_data(manifest, leave_out or [], shots, val_shots, seed)
     screen = out()
     if not quiet:
-        _print_found(screen, chosen)
+        print_found(screen, chosen)
 
-    from bayescal.classifier import FewShotClassifier
+    from bayescal.estimator.classifier import FewShotClassifier
 
     classifier = FewShotClassifier(
         method,
@@ -210,97 +215,33 @@ def fit(
         trials=trials,
         members=members,
         calibrate=calibrate,
-        draws=draws,
+        samples=samples,
         views=views,
         options=options,
-        class_words=_words_in_use(chosen.manifest.classes, chosen.manifest.class_words, chosen.manifest.class_ids),
-        environment_words=_words_in_use(
-            chosen.manifest.environments, chosen.manifest.environment_words, chosen.manifest.environment_ids
-        ),
         seed=seed,
         cache=cache,
         device=device,
         verbose=shows_progress(quiet),
     )
-    rows = list(chosen.manifest.rows())
-    with _checkpoints(output) as folder:
-        classifier.fit(
-            [row.path for row in rows],
-            [row.class_name for row in rows],
-            [row.environment for row in rows],
-            validation=chosen.validation,
-            checkpoints=folder,
-        )
+    with checkpoint_folder(output, goes_after=BaseException) as folder:
+        classifier.fit(chosen, checkpoints=folder)
         classifier.save(output, overwrite=force)
     if not quiet:
-        _print_learned(screen, classifier, output)
-        screen.print(f"\nTry it:\n  {_predict_command(output, chosen, cache, device)}", soft_wrap=True)
+        record = classifier.record_
+        print_learned(screen, _describe(record, method, backbone), record, classifier.threshold_, output)
+        if classifier.expected_ is not None:
+            print_expected(screen, classifier.expected_, record)
+        print_next(screen, output, chosen, cache, device, method)
 
 
-@contextmanager
-def _checkpoints(model: Path) -> Iterator[Path]:
-    """A folder beside the model in which training can be continued; only an interruption leaves it there."""
-    folder = model.with_name(f".{model.name}.checkpoints")
-    try:
-        yield folder
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    shutil.rmtree(folder, ignore_errors=True)
+def _describe(record: dict[str, Any], method: str, backbone: str) -> str:
+    from bayescal.cli.screen import count
 
-
-def _words_in_use(names: tuple[str, ...], words: tuple[str, ...], ids) -> dict[str, str]:
-    return {names[i]: words[i] for i in sorted(set(ids.tolist()))}
-
-
-def _print_found(screen, chosen: "TrainingData") -> None:
-    from bayescal.cli.screen import count, plain_table
-
-    manifest, counts = chosen.manifest, chosen.manifest.counts()
-    used = [e for e in range(len(manifest.environments)) if counts[:, e].any()]
-    apart = [f"{name} left out ({count(n, 'image')})" for name, n in chosen.left_out.items()]
-    if chosen.n_test:
-        apart.append(f"{count(chosen.n_test, 'test image')} not touched")
-    found = f"Found {count(len(manifest), 'image')} of {count(len(manifest.classes), 'class')} in "
-    screen.print(found + "; ".join([count(len(used), "environment"), *apart]) + ".", soft_wrap=True)
-    if len(manifest.classes) > LARGEST_TABLE[0] or len(used) > LARGEST_TABLE[1]:
-        return
-    names = [manifest.environments[e] for e in used]
-    table = plain_table("class", *names, numbers=names)
-    for name, row in zip(manifest.classes, counts, strict=True):
-        table.add_row(name, *(f"{row[e]:,}" if row[e] else "–" for e in used))
-    screen.print(table)
-
-
-def _print_learned(screen, classifier: "FewShotClassifier", output: Path) -> None:
-    from bayescal.cli.screen import count, near, percent
-
-    record, threshold = classifier.record_, classifier.threshold_
-    what = f"{classifier.method} on {classifier.backbone}"
     images = count(record["train_images"], "image")
-    if record["parameters"]:
+    if "members" in record:
+        learned = f"Mixed {count(len(record['members']), 'model')} learned from {images}"
+    elif record["parameters"]:
         learned = f"Learned {count(record['parameters'], 'number')} from {images}"
     else:
         learned = f"Nothing to learn by gradient from {images}"
-    screen.print(f"{learned} in {record['seconds']:.1f} s ({what}).")
-    if record["validation_accuracy"] is not None:
-        right = percent(record["validation_accuracy"])
-        screen.print(f"Validation accuracy: {right} of {count(record['validation_images'], 'image')}.")
-        if threshold <= 1:
-            screen.print(f'Threshold: {threshold:.3f}; answers with less confidence are called "unsure".')
-        else:
-            screen.print('Threshold: no validation image was answered correctly, so every answer is called "unsure".')
-    screen.print(f"Saved in {near(output)}.", soft_wrap=True)
-
-
-def _predict_command(output: Path, chosen: "TrainingData", cache: Path | None, device: str) -> str:
-    from bayescal.cli.screen import near
-
-    command = ["bayescal", "predict", near(output), near(chosen.unseen or chosen.manifest.paths[0])]
-    if cache is not None:
-        command += ["--cache", str(cache)]
-    if device != "cpu":
-        command += ["--device", device]
-    return shlex.join(command)
+    return f"{learned} in {record['seconds']:.1f} s ({method} on {backbone})."

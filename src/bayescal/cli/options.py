@@ -1,6 +1,8 @@
 """Options that several commands share, and reading the values people type."""
 
 import json
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bayescal.errors import BayescalError, DataError, MethodError
+from bayescal.util.references import is_reference
 
 if TYPE_CHECKING:
     import torch
 
-    from bayescal.cluster import Cluster
-    from bayescal.space import Space
+    from bayescal.distributed.ray_cluster import Cluster
+    from bayescal.methods.hyperparameters import Space
 
 Cache = Annotated[
     Path | None,
@@ -60,20 +63,37 @@ def open_cluster(address: str | None, device: str) -> "tuple[Cluster | None, str
     """The cluster of --ray, and the device of this process: with a cluster, workers have the GPUs."""
     if address is None:
         return None, device
-    from bayescal.cluster import Cluster
+    from bayescal.distributed.ray_cluster import Cluster
 
     return Cluster(address, device), "cpu"
 
 
 def parse_precision(text: str, device: str) -> "torch.dtype | None":
     """The precision of --precision; None: as the weights are."""
-    from bayescal.backbones.precision import PRECISIONS
+    from bayescal.text.precision import PRECISIONS
 
     if text == "auto":
         text = "float16" if device.startswith("cuda") else "float32"
     if text not in PRECISIONS:
         raise BayescalError(f"--precision {text}: expected auto, {', '.join(PRECISIONS)}")
     return None if text == "float32" else PRECISIONS[text]
+
+
+def import_from_here(*names: str) -> None:
+    """What somebody types as module:Class may lie in the folder she is in, as for `python -m`.
+
+    For names that are typed, never for names out of files: a model must not choose what is imported from where it lies.
+    """
+    here = os.getcwd()
+    if here not in sys.path and any(is_reference(name) for name in names):
+        sys.path.insert(0, here)
+
+
+def is_from_here(name: str) -> bool:
+    """Whether module:Class was found in this folder, which `bayescal` looks into only for what is typed."""
+    module = sys.modules.get(name.partition(".")[0].partition(":")[0]) if is_reference(name) else None
+    file = Path(getattr(module, "__file__", None) or "/")
+    return Path.cwd() in (file.parent, file.parent.parent if file.name == "__init__.py" else None)
 
 
 def examples(*lines: str) -> str:
@@ -87,7 +107,7 @@ def parse_settings(method_name: str, pairs: Sequence[str], space: "Space | None"
     `space`: the options there are, where they are not the method's own.
     """
     from bayescal.methods import get_method
-    from bayescal.space import check_options
+    from bayescal.methods.hyperparameters import check_options
 
     space = get_method(method_name).space if space is None else space
     given: dict[str, Any] = {}
@@ -103,7 +123,7 @@ def parse_settings(method_name: str, pairs: Sequence[str], space: "Space | None"
 def _value(param: Any, text: str, where: str) -> Any:
     """JSON where it is JSON, else the text itself; of the kind that the parameter's default has."""
     from bayescal.backbones.defaults import CLIP  # backbones differ in values, not in kinds
-    from bayescal.space import check_value
+    from bayescal.methods.hyperparameters import check_value
 
     try:
         value = json.loads(text)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from bayescal.cli.options import Cache, Device, Force, Ray, Shots, ValShots, open_cluster, parse_seeds
+from bayescal.cli.options import Cache, Device, Force, Ray, Shots, ValShots, import_from_here, open_cluster, parse_seeds
 from bayescal.cli.screen import count, shows_progress, tell
 from bayescal.errors import DataError
 
@@ -28,10 +28,10 @@ def pack(
 ) -> None:
     """Pack a data set's features and the text tower into one file, for a machine without the images or open_clip.
 
-    `bayescal bench --data FILE.bundle` there needs torch, safetensors, numpy, Optuna and Typer, and no image.
+    `bayescal bench --data FILE.bundle` there needs torch, safetensors, numpy, scipy, Optuna and Typer, and no image.
     """
-    from bayescal.experiments.sources import Sources, known_name
-    from bayescal.protocol.bundle import SUFFIX, save_bundle
+    from bayescal.benchmark.bundle import SUFFIX, save_bundle
+    from bayescal.benchmark.sources import Sources, known_name
 
     if output.suffix != SUFFIX:
         raise DataError(f"{output}: the name of a packed data set ends in {SUFFIX}")
@@ -39,11 +39,15 @@ def pack(
         raise DataError(f"{output} exists already: choose another name, or replace it with --force")
     if not source.exists():
         raise DataError(f"--from {source}: there is no such folder or file")
+    import_from_here(name)
     name, show = known_name(name), shows_progress()
     numbers = parse_seeds(seeds)
     cluster, device = open_cluster(ray, device)
-    sources = Sources({name: source}, backbone, numbers, device, cache, shots, val_shots, show, cluster)
-    arena = sources.arena(name)
-    save_bundle(arena, output, text)
+    sources = Sources(
+        {name: source}, backbone, numbers, device=device, cache=cache, shots=shots, val_shots=val_shots, progress=show,
+        cluster=cluster,
+    )  # fmt: skip
+    prepared = sources.prepared(name)
+    save_bundle(prepared, output, text)
     size = output.stat().st_size / 2**20
-    tell(f"{output}: {count(len(arena.problem.features), 'image')} of {arena.dataset.title}, {size:.1f} MB")
+    tell(f"{output}: {count(len(prepared.problem.features), 'image')} of {prepared.dataset.title}, {size:.1f} MB")

@@ -9,7 +9,7 @@ import typer
 from bayescal.cli.options import Cache, Device, Model, MovedBackbone
 
 if TYPE_CHECKING:
-    from bayescal.cli.answers import Answer
+    from bayescal.cli.predictions import Answer
 
 _FORMATS = {".json": "json", ".csv": "csv"}
 
@@ -62,11 +62,11 @@ def predict(
     if output is not None and str(output) in {str(Path(path).absolute()) for path in listed}:
         raise BayescalError(f"-o {output} is one of the images: choose another name")
 
-    from bayescal.cli.answers import answer_all
+    from bayescal.cli.predictions import answer_all
+    from bayescal.end_to_end import load_model
     from bayescal.features import FeatureBank
-    from bayescal.predictor import Predictor
 
-    predictor = Predictor.load(model, backbone, device)
+    predictor = load_model(model, backbone, device)
     encoded = FeatureBank(predictor.backbone, folder=cache).encode(listed, progress=shows_progress())
     answers = answer_all(predictor, listed, encoded)
     if output is not None:
@@ -95,26 +95,28 @@ def _first(failed: list["Answer"], shown: int = 3) -> str:
 def _text(form: str, answers: list["Answer"], classes: list, probabilities: bool) -> str:
     from rich.console import Console
 
-    from bayescal.cli import answers as forms
+    from bayescal.cli import predictions as forms
     from bayescal.cli.screen import PIPE_WIDTH
 
     if form == "json":
         return forms.as_json(answers, classes)
     if form == "csv":
         return forms.as_csv(answers, classes, probabilities)
-    page = Console(file=io.StringIO(), width=PIPE_WIDTH, highlight=False, markup=False)
+    text = io.StringIO()
+    page = Console(file=text, width=PIPE_WIDTH, highlight=False, markup=False)
     _print_table(page, answers, classes, probabilities)
-    return page.file.getvalue()
+    return text.getvalue()
 
 
 def _print_table(screen, answers: list["Answer"], classes: list, probabilities: bool) -> None:
     from math import log
 
-    from bayescal.cli.answers import as_table
+    from bayescal.cli.predictions import as_table
 
     screen.print(as_table(answers, classes, probabilities))
     if any(answer.ok for answer in answers):
         screen.print(
             f"uncertainty: entropy, 0 (sure) to {log(len(classes)):.2f} (no idea); "
-            "looks like: the most similar training environment"
+            "looks like: the most similar training environment; "
+            "unfamiliar: unlike all that was learned from, so that the answer means little"
         )

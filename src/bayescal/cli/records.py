@@ -22,14 +22,14 @@ def records(
         typer.Option(
             "--where",
             metavar="NAME=VALUE",
-            help="Only records where this holds: dataset, entry, method, fold, seed, trial …; may be repeated.",
+            help="Only records where this holds: dataset, variant, method, fold, seed, trial …; may be repeated.",
         ),
     ] = [],  # noqa: B006
     format: Annotated[str | None, typer.Option(help="table, csv, parquet or json (one record a line).")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write here.")] = None,
     add: Annotated[
         list[Path],
-        typer.Option("--add", metavar="PLACE", help="First take in the records of another folder or JSON export."),
+        typer.Option("--add", metavar="PATH", help="First take in the records of another folder or JSON export."),
     ] = [],  # noqa: B006
     storage: Storage = None,
     force: Force = False,
@@ -39,12 +39,12 @@ def records(
     The format follows the file's ending. CSV and Parquet are flat (`config.lambda_irm`, `scores.val.accuracy`); JSON
     has everything, epoch by epoch. `--add` brings records of several machines together.
     """
-    from bayescal.protocol.export import flat, matching, read_records, write_records
-    from bayescal.protocol.store import Store, sqlite_url
+    from bayescal.benchmark.export import flat, matching, read_records, write_records
+    from bayescal.benchmark.store import Store, sqlite_url
 
-    for place in add:
+    for path in add:
         store = Store(storage or sqlite_url(results))
-        store.add(read_records(place))
+        store.add(read_records(path))
     if storage is None and not (results / "study.db").exists():
         raise DataError(
             f"{results}: holds no records (study.db). Make some with `bayescal bench`, or give --storage URL"
@@ -71,10 +71,10 @@ def _print(rows: list[dict[str, Any]]) -> None:
     """Searches rather than runs: thousands of lines say nothing."""
     searches: dict[tuple[str, str, str, str], list[dict[str, Any]]] = {}
     for row in rows:
-        searches.setdefault((row["dataset"], row["entry"], row["purpose"], row["backbone.name"]), []).append(row)
+        searches.setdefault((row["dataset"], row["variant"], row["purpose"], row["backbone.name"]), []).append(row)
     table = plain_table(
-        "data set", "entry", "purpose", "backbone", "runs", "draws", "seeds", "folds", "best val", "seconds",
-        numbers=("runs", "draws", "seeds", "folds", "best val", "seconds"),
+        "data set", "variant", "purpose", "backbone", "runs", "trials", "seeds", "folds", "best val", "seconds",
+        numbers=("runs", "trials", "seeds", "folds", "best val", "seconds"),
     )  # fmt: skip
     for key, same in sorted(searches.items()):
         best = max((row["best.val"] for row in same if row.get("best.val") is not None), default=None)

@@ -34,13 +34,13 @@ def report(
     LaTeX, figures as PNG and SVG. What an earlier report wrote is replaced, anything else only with --force.
     """
     from bayescal.cli.screen import count, near, out
-    from bayescal.report.files import check_format, check_places, places, write
-    from bayescal.report.reading import read_sections
+    from bayescal.report.files import check_format, check_outputs, output_paths, write
+    from bayescal.report.load import read_sections
 
     formats = check_format(form)
-    where = places(results, output, formats)
+    where = output_paths(results, output, formats)
     sections = read_sections(results)
-    check_places(where, force, own=results)
+    check_outputs(where, force, own=results)
     written = write(sections, where)
     screen = out()
     screen.print(f"{count(len(sections), 'experiment')}: {', '.join(section.experiment for section in sections)}.")

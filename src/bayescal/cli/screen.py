@@ -23,7 +23,7 @@ def out() -> "Console":
 
 def err() -> "Console":
     """Messages. The same console that progress bars use, so that a message never tears one."""
-    from bayescal.console import messages
+    from bayescal.util.console import messages
 
     return messages()
 

@@ -1,28 +1,29 @@
 """From images on disk to a manifest and few-shot splits of it. Knows nothing of models."""
 
-from bayescal.data.colored_digits import (
-    ColoredDigitsParts,
-    colored_digits_parts,
-    make_colored_digits,
-)
-from bayescal.data.coloring import ColoredImages, color_images
-from bayescal.data.images import (
-    IMAGE_SUFFIXES,
-    MAX_PIXELS,
-    ImageError,
-    ImageSource,
-    content_hash,
-    find_images,
-    read_image,
-)
-from bayescal.data.manifest import Manifest, ManifestRow, read_manifest
-from bayescal.data.names import check_names, to_words
-from bayescal.data.splits import Split, check_leaks, few_shot_split, split_from_manifest
+from typing import TYPE_CHECKING
+
+from bayescal.util.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from bayescal.data.images import (
+        IMAGE_SUFFIXES,
+        MAX_PIXELS,
+        ImageError,
+        ImageSource,
+        content_hash,
+        find_images,
+        read_image,
+    )
+    from bayescal.data.manifest import Manifest, ManifestRow, read_manifest
+    from bayescal.data.names import check_names, to_words
+    from bayescal.data.splits import Split, check_leaks, few_shot_split, split_from_manifest
+    from bayescal.data.synthetic.coloring import ColoredImages, color_images
+    from bayescal.data.synthetic.lying_cue import make_lying_cue
+    from bayescal.data.synthetic.new_place import make_new_place
 
 __all__ = [
     "IMAGE_SUFFIXES",
     "MAX_PIXELS",
-    "ColoredDigitsParts",
     "ColoredImages",
     "ImageError",
     "ImageSource",
@@ -32,13 +33,38 @@ __all__ = [
     "check_leaks",
     "check_names",
     "color_images",
-    "colored_digits_parts",
     "content_hash",
     "few_shot_split",
     "find_images",
-    "make_colored_digits",
+    "make_lying_cue",
+    "make_new_place",
     "read_image",
     "read_manifest",
     "split_from_manifest",
     "to_words",
 ]
+
+# On first use: what a name needs is not loaded for the others.
+_HOMES = {
+    "IMAGE_SUFFIXES": "bayescal.data.images",
+    "MAX_PIXELS": "bayescal.data.images",
+    "ImageError": "bayescal.data.images",
+    "ImageSource": "bayescal.data.images",
+    "content_hash": "bayescal.data.images",
+    "find_images": "bayescal.data.images",
+    "read_image": "bayescal.data.images",
+    "Manifest": "bayescal.data.manifest",
+    "ManifestRow": "bayescal.data.manifest",
+    "read_manifest": "bayescal.data.manifest",
+    "check_names": "bayescal.data.names",
+    "to_words": "bayescal.data.names",
+    "Split": "bayescal.data.splits",
+    "check_leaks": "bayescal.data.splits",
+    "few_shot_split": "bayescal.data.splits",
+    "split_from_manifest": "bayescal.data.splits",
+    "ColoredImages": "bayescal.data.synthetic.coloring",
+    "color_images": "bayescal.data.synthetic.coloring",
+    "make_lying_cue": "bayescal.data.synthetic.lying_cue",
+    "make_new_place": "bayescal.data.synthetic.new_place",
+}
+__getattr__ = lazy_names(__name__, _HOMES)

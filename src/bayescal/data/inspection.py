@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from bayescal.data.images import ImageError, content_hash, read_image
 from bayescal.data.manifest import Manifest
-from bayescal.data.progress import progress_bar
+from bayescal.util.progress import progress_bar
 
 _THREADS = 4  # decoding releases Python's lock; more threads would only wait for the disk
 
 
 @dataclass(frozen=True)
-class Contents:
+class ContentIndex:
     """What was found in N files: a hash each, None where the file cannot be read, and why it cannot."""
 
     hashes: tuple[str | None, ...]
@@ -31,7 +31,7 @@ class Copies:
     within: list[list[int]]  # harmless: used once
 
 
-def read_contents(manifest: Manifest, progress: bool = False) -> Contents:
+def read_contents(manifest: Manifest, progress: bool = False) -> ContentIndex:
     """Open and decode each image, and hash its file."""
 
     def look(path: str) -> tuple[str | None, str | None]:
@@ -43,13 +43,13 @@ def read_contents(manifest: Manifest, progress: bool = False) -> Contents:
 
     hashes, messages = [], []
     workers = min(_THREADS, os.cpu_count() or 1)
-    with ThreadPoolExecutor(workers) as pool, progress_bar("images", len(manifest), progress) as advance:
+    with ThreadPoolExecutor(workers) as pool, progress_bar("images" if progress else None, len(manifest)) as bar:
         for digest, message in pool.map(look, manifest.paths):
             hashes.append(digest)
             if message is not None:
                 messages.append(message)
-            advance(1)
-    return Contents(tuple(hashes), tuple(messages))
+            bar.advance()
+    return ContentIndex(tuple(hashes), tuple(messages))
 
 
 def find_copies(manifest: Manifest, hashes: Sequence[str | None]) -> Copies:

@@ -2,7 +2,6 @@
 
 import csv
 import os
-import uuid
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bayescal.data.manifest_files import LAYOUT, Row, read_csv, read_folder, read_json
 from bayescal.data.names import choose_words
-from bayescal.data.sources import LAYOUT, Row, read_csv, read_folder, read_json
 from bayescal.errors import BayescalWarning, DataError
+from bayescal.util.atomic import replacing
 
 SPLITS = ("", "train", "val", "test")
 _READERS = {".csv": read_csv, ".tsv": read_csv, ".json": read_json}
@@ -33,8 +33,28 @@ class ManifestRow(NamedTuple):
 class Manifest:
     """N images: columns of length N, and the tables that their ids point into.
 
-    `classes` and `environments` are the names as the user wrote them, sorted; `class_words` and
-    `environment_words` are what the text tower is shown for them, in the same order.
+    Made by `read_manifest` from a folder or file, or by `Manifest.from_columns` from one value per image.
+
+    Parameters
+    ----------
+    paths : where the images are.
+    class_ids, environment_ids : (N,), indices into the names.
+    splits : (N,), "train", "val", "test", or "" where the split is still to be drawn.
+    classes, environments : the names as the user wrote them, sorted.
+    class_words, environment_words : what the text tower is shown for them, in the same order.
+
+    Examples
+    --------
+    >>> from bayescal import Manifest
+    >>> manifest = Manifest.from_columns(
+    ...     ["a.jpg", "b.jpg", "c.jpg"], ["dog", "house", "dog"], ["photo", "photo", "art_painting"]
+    ... )
+    >>> manifest.environment_words
+    ('art painting', 'photo')
+    >>> manifest.summary()
+    {'dog': {'art_painting': 1, 'photo': 1}, 'house': {'art_painting': 0, 'photo': 1}}
+    >>> len(manifest.select(manifest.class_ids == manifest.classes.index("dog")))
+    2
     """
 
     paths: tuple[str, ...]
@@ -107,8 +127,6 @@ class Manifest:
             and np.array_equal(self.splits, other.splits)
         )
 
-    __hash__ = None  # type: ignore[assignment]
-
     def rows(self) -> Iterator[ManifestRow]:
         """Go through the images with their names written out."""
         columns = zip(self.paths, self.class_ids, self.environment_ids, self.splits, strict=True)
@@ -167,17 +185,11 @@ class Manifest:
         """Write a CSV that `read_manifest` reads; paths below its folder are relative, so both can move."""
         target = Path(path).absolute()
         try:
-            temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-            try:
-                with open(temporary, "x", encoding="utf-8", newline="") as stream:
-                    writer = csv.writer(stream, lineterminator="\n")
-                    writer.writerow(["path", "class", "environment", "split"])
-                    for row in self.rows():
-                        writer.writerow([_relative_to(row.path, target.parent), *row[1:]])
-                os.replace(temporary, target)
-            except BaseException:
-                temporary.unlink(missing_ok=True)
-                raise
+            with replacing(target) as draft, open(draft, "x", encoding="utf-8", newline="") as stream:
+                writer = csv.writer(stream, lineterminator="\n")
+                writer.writerow(["path", "class", "environment", "split"])
+                for row in self.rows():
+                    writer.writerow([_relative_to(row.path, target.parent), *row[1:]])
         except OSError as error:
             raise DataError(f"{target}: cannot be written ({error.strerror or error}).") from error
         except UnicodeEncodeError as error:
@@ -190,17 +202,42 @@ def read_manifest(
     class_words: Mapping[str, str] | None = None,
     environment_words: Mapping[str, str] | None = None,
 ) -> Manifest:
-    """Read a folder, a CSV or a JSON file; the words given here win over those in the file."""
-    place = Path(path).expanduser()
-    if place.is_dir():
-        source = read_folder(place)
-    elif not place.exists():
-        raise DataError(f"{place}: there is no such folder or file. Expected:\n{LAYOUT}\n    or a CSV or JSON file.")
-    elif place.suffix.lower() in _READERS:
-        source = _READERS[place.suffix.lower()](place)
+    """Read which images there are, with their classes, environments and splits.
+
+    Parameters
+    ----------
+    path : a folder ENVIRONMENT/CLASS/image, or a CSV or JSON file with path, class, environment, split
+        (docs/data-layout.md).
+    class_words, environment_words : what to call some classes or environments; these win over words in the file.
+
+    Returns
+    -------
+    Manifest
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from PIL import Image
+    >>> from bayescal import read_manifest
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for name in ("photo/dog", "photo/house", "sketch/dog"):
+    ...     (folder / name).mkdir(parents=True)
+    ...     Image.new("RGB", (8, 8)).save(folder / name / "1.png")
+    >>> manifest = read_manifest(folder, class_words={"dog": "small dog"})
+    >>> manifest.classes, manifest.environments, manifest.class_words
+    (('dog', 'house'), ('photo', 'sketch'), ('small dog', 'house'))
+    """
+    path = Path(path).expanduser()
+    if path.is_dir():
+        source = read_folder(path)
+    elif not path.exists():
+        raise DataError(f"{path}: there is no such folder or file. Expected:\n{LAYOUT}\n    or a CSV or JSON file.")
+    elif path.suffix.lower() in _READERS:
+        source = _READERS[path.suffix.lower()](path)
     else:
-        raise DataError(f"{place}: expected a folder, or a file that ends in .csv or .json.")
-    rows = _without_repetitions(source.rows, place)
+        raise DataError(f"{path}: expected a folder, or a file that ends in .csv or .json.")
+    rows = _without_repetitions(source.rows, path)
     return Manifest.from_columns(
         [row.path for row in rows],
         [row.class_name for row in rows],
@@ -211,7 +248,7 @@ def read_manifest(
     )
 
 
-def _without_repetitions(rows: Sequence[Row], place: Path) -> list[Row]:
+def _without_repetitions(rows: Sequence[Row], path: Path) -> list[Row]:
     first: dict[str, Row] = {}
     repeated = 0
     for row in rows:
@@ -220,13 +257,13 @@ def _without_repetitions(rows: Sequence[Row], place: Path) -> list[Row]:
             continue
         if earlier[1:4] != row[1:4]:
             raise DataError(
-                f"{place}: {row.path} is listed twice with different labels: "
+                f"{path}: {row.path} is listed twice with different labels: "
                 f"{_label(earlier)} and {_label(row)}. Keep one of them."
             )
         repeated += 1
     if repeated:
         warnings.warn(
-            f"{place}: {repeated} images were listed more than once and are used once.",
+            f"{path}: {repeated} images were listed more than once and are used once.",
             BayescalWarning,
             stacklevel=3,
         )

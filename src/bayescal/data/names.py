@@ -3,10 +3,10 @@
 import re
 import unicodedata
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Mapping, Sequence
 
 from bayescal.errors import BayescalWarning, DataError
+from bayescal.util.suggest import did_you_mean
 
 # "001.Black_footed_Albatross": the number is not part of the name. "3.5 inch" keeps its number.
 _NUMBER_PREFIX = re.compile(r"^(?:\d+\.\s*)+(?=[^\d\s.])")
@@ -67,20 +67,14 @@ def choose_words(names: Sequence[str], given: Mapping[str, str] | None, kind: st
     given = given or {}
     for key, value in given.items():
         if key not in names:
-            raise DataError(f"{kind}_words: there is no {kind} {key!r}. {_suggestion(key, names)}")
+            more = ", …" if len(names) > 20 else ""
+            hint = did_you_mean(key, names) or f" The names are: {', '.join(names[:20])}{more}."
+            raise DataError(f"{kind}_words: there is no {kind} {key!r}.{hint}")
         if not isinstance(value, str):
             raise DataError(f"{kind}_words: the words for {key!r} must be text; found {value!r}.")
     words = tuple(" ".join(given[name].split()) if name in given else to_words(name) for name in names)
     check_names(names, kind, words)
     return words
-
-
-def _suggestion(name: str, known: Iterable[str]) -> str:
-    known = list(known)
-    near = get_close_matches(str(name), known, n=1, cutoff=0.5)
-    if near:
-        return f"Did you mean {near[0]!r}?"
-    return f"The names are: {', '.join(known[:20])}{', …' if len(known) > 20 else ''}."
 
 
 def _is_plain(text: str) -> bool:

@@ -1,6 +1,7 @@
-"""Drawing few-shot training and validation sets that are balanced, repeatable and free of test images.
+"""Drawing few-shot training and validation sets that are repeatable and free of test images.
 
-"K shots" means K images per class in total, spread as evenly as possible over the training environments.
+"K shots" means K images per class in total, spread over the training environments: as evenly as possible, or in the
+proportions of the class's images, which keeps the correlation of class and environment (`balanced=False`).
 Draws depend on (seed, class, environment, purpose) alone, so adding a class changes no other class's draw.
 """
 
@@ -45,7 +46,7 @@ class Hashes:
         if isinstance(texts, Hashes):
             return texts
         known = np.fromiter((text is not None for text in texts), dtype=bool, count=len(texts))
-        if known.all() and (digests := _digests(texts)) is not None:
+        if known.all() and (digests := _digests([text for text in texts if text is not None])) is not None:
             return cls(texts, _numbers(digests), known)
         number_of = {text: n for n, text in enumerate(sorted(set(map(str, texts))))}
         return cls(texts, np.fromiter((number_of[str(text)] for text in texts), np.int64, len(texts)), known)
@@ -100,6 +101,7 @@ def few_shot_split(
     shots: int | None,
     val_shots: int | None,
     seed: int,
+    balanced: bool = True,
     hashes: Hashes | Sequence[str | None] | None = None,
     forbidden: Collection[str] | np.ndarray | None = None,
     pool: ArrayLike | None = None,
@@ -109,8 +111,9 @@ def few_shot_split(
     """Draw `shots` training and then `val_shots` validation images per class from the training environments.
 
     `shots=None` uses every image, 80 % to train and 20 % to validate in each class × environment cell (and
-    `val_shots` plays no part); otherwise `val_shots=None` means as many as `shots`. `hashes`, one per image,
-    make copies of an image count once and keep out images whose hash is in `forbidden`, the test set (or a mask
+    `val_shots` plays no part); otherwise `val_shots=None` means as many as `shots`. `balanced=False` spreads a class's
+    shots over environments as its images are, where the correlation of the two is what is studied. `hashes`, one per
+    image, make copies of an image count once and keep out images whose hash is in `forbidden`, the test set (or a mask
     of such images). `pool`, a mask, says which images may be drawn at all. With names, messages are readable, and
     draws depend on the names and not on their numbers. Where a cell has too few images the others fill up, and
     `notes` say so.
@@ -139,16 +142,12 @@ def few_shot_split(
                 "Add some, or leave the class out of the data."
             )
         starts = np.searchsorted(environment_ids[of_class], environments)
-        cells = [
-            _generator(seed, name, label, "images").permutation(cell)
-            for label, cell in zip(labels, np.split(of_class, starts[1:]), strict=True)
-        ]
-        sizes = [len(cell) for cell in cells]
-        n_train, n_val = _cell_counts(sizes, labels, shots, val_shots, seed, name)
+        cells = _shuffled(np.split(of_class, starts[1:]), labels, seed, name)
+        n_train, n_val = _cell_counts(list(map(len, cells)), labels, shots, val_shots, seed, name, balanced)
         for cell, k, v in zip(cells, n_train, n_val, strict=True):
             train.append(cell[:k])
             val.append(cell[k : k + v])
-        notes += _shortage_note(name, labels, n_train, n_val, shots, val_shots)
+        notes += _shortage_note(name, labels, n_train, n_val, shots, val_shots, balanced)
     return Split(_ascending(train), _ascending(val), seed, tuple(notes))
 
 
@@ -161,8 +160,8 @@ def split_from_manifest(manifest: Manifest, hashes: Sequence[str | None] | None 
         for first, second in (("train", "test"), ("val", "test"), ("train", "val")):
             a, b = parts[first], parts[second]
             check_leaks(
-                [hashes[row] for row in a],
-                [hashes[row] for row in b],
+                [hashes[row] for row in a.tolist()],
+                [hashes[row] for row in b.tolist()],
                 [manifest.paths[row] for row in a],
                 [manifest.paths[row] for row in b],
                 names=(first, second),
@@ -189,6 +188,13 @@ def check_leaks(
         )
 
 
+def _shuffled(cells: Sequence[np.ndarray], labels: Sequence[str], seed: int, name: str) -> list[np.ndarray]:
+    """The images of one class in each environment, in the order in which they are taken."""
+    return [
+        _generator(seed, name, label, "images").permutation(cell) for label, cell in zip(labels, cells, strict=True)
+    ]
+
+
 def spread_evenly(total: int, sizes: Sequence[int], order: Sequence[int]) -> list[int]:
     """Share `total` over cells of limited size evenly; leftovers go to the first in `order`."""
     counts = [0] * len(sizes)
@@ -202,6 +208,16 @@ def spread_evenly(total: int, sizes: Sequence[int], order: Sequence[int]) -> lis
     return counts
 
 
+def spread_in_proportion(total: int, sizes: Sequence[int], offset: float) -> list[int]:
+    """Share `total` over cells in proportion to their sizes: each gets its share rounded up or down.
+
+    `offset` in [0, 1) decides which, so that with a random one a cell gets its exact share on average.
+    """
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    share = min(1.0, total / max(1, ends[-1]))
+    return np.diff(np.floor(ends * share + offset)).astype(int).tolist()
+
+
 def _cell_counts(
     sizes: Sequence[int],
     labels: Sequence[str],
@@ -209,6 +225,7 @@ def _cell_counts(
     val_shots: int | None,
     seed: int,
     name: str,
+    balanced: bool,
 ) -> tuple[list[int], list[int]]:
     """Decide how many images of each environment go to training and to validation."""
     if shots is None:
@@ -217,8 +234,11 @@ def _cell_counts(
     # 16 shots over 3 environments leave one over: which environment gets it is drawn for each class
     counts, rest = [], list(sizes)
     for purpose, wanted in (("train", shots), ("val", shots if val_shots is None else val_shots)):
-        draws = [_generator(seed, name, label, f"order of {purpose}").random() for label in labels]
-        taken = spread_evenly(wanted, rest, np.argsort(draws).tolist())
+        if balanced:
+            draws = [_generator(seed, name, label, f"order of {purpose}").random() for label in labels]
+            taken = spread_evenly(wanted, rest, np.argsort(draws).tolist())
+        else:
+            taken = spread_in_proportion(wanted, rest, _generator(seed, name, f"shares of {purpose}").random())
         rest = [n - t for n, t in zip(rest, taken, strict=True)]
         counts.append(taken)
     return counts[0], counts[1]
@@ -271,6 +291,7 @@ def _shortage_note(
     n_val: Sequence[int],
     shots: int | None,
     val_shots: int | None,
+    balanced: bool,
 ) -> list[str]:
     """Say for one class which cells had too few images and what was taken instead; nothing if none had."""
     if shots is None:
@@ -285,7 +306,7 @@ def _shortage_note(
             label
             for counts, total in wanted.values()
             for label, count in zip(labels, counts, strict=True)
-            if count < total // len(labels) or sum(counts) < total
+            if (balanced and count < total // len(labels)) or sum(counts) < total
         }
         short = [label for label in labels if label in is_short]
     if not short:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from bayescal.preprocess import Preprocess
+from bayescal.data.preprocess import Preprocess
 
 SCALE = (0.08, 1.0)  # share of the image's area that a random crop covers
 RATIO = (3 / 4, 4 / 3)  # width / height of a random crop

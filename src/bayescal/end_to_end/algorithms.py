@@ -1,24 +1,22 @@
 """Which algorithms train end to end, and the hyper-parameters that all of them have there."""
 
-import difflib
 from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 
 from bayescal.backbones.defaults import TrainingDefaults
 from bayescal.errors import MethodError
-from bayescal.methods import PIXEL_METHODS, REGISTRY
-from bayescal.space import Space, choice, log10_uniform, number, setting
+from bayescal.methods import find_method, outside_names
+from bayescal.methods.contract import Method
+from bayescal.methods.hyperparameters import Space, choice, log10_uniform, number, setting
+from bayescal.methods.registry import BUILT_IN
+from bayescal.util.suggest import did_you_mean
 
 if TYPE_CHECKING:
-    from bayescal.methods.visual.base import VisualMethod
+    from bayescal.methods.domain_generalization.base import VisualMethod
 
-# The visual MLP differs from ERM in its network and recipe, and both are other ones here.
-_LEFT_OUT = ("visual-mlp",)
-
-# In the place of what the algorithms use on frozen features. The learning rate depends on where the weights start.
+# Instead of what the algorithms use on frozen features. The learning rate depends on where the weights start.
 COMMON: Space = {
     "learning_rate": number(lambda defaults: defaults.learning_rate, log10_uniform(-5, -3.5)),
     "weight_decay": number(0.0, log10_uniform(-6, -2)),
@@ -38,8 +36,9 @@ class ImageTask:
     """What is to be told apart, for algorithms on pixels: the part of `Task` that does not need a text tower."""
 
     classes: tuple[str, ...]
-    environments: tuple[tuple[str, ...], ...]  # of the training environments; one tuple, for the one row
+    environments: tuple[tuple[str, ...], ...]  # of the training environments; one tuple, for the one run
     device: torch.device
+    dim: int  # width of what the model's body says of an image
 
     @property
     def n_classes(self) -> int:
@@ -51,20 +50,23 @@ class ImageTask:
 
 
 def algorithm_names() -> list[str]:
-    visual = [name for name, place in REGISTRY.items() if place.startswith("visual.") and name not in _LEFT_OUT]
-    return visual + list(PIXEL_METHODS)
+    """The package's methods that train an image model."""
+    return [name for name in BUILT_IN if find_method(name).end_to_end]
 
 
-def get_algorithm(name: str) -> "type[VisualMethod]":
-    """The algorithm of this name; one that cannot train an image model is answered with those that can."""
-    known = algorithm_names()
-    if name not in known:
-        near = difflib.get_close_matches(name.lower().replace("_", "-"), known, n=1, cutoff=0.4)
-        why = "does not train an image model" if name in REGISTRY else "is unknown"
-        hint = f" Did you mean {near[0]!r}?" if near and name not in REGISTRY else ""
-        raise MethodError(f"end to end: the method {name!r} {why}.{hint} End to end are: {', '.join(known)}")
-    module, cls = {**REGISTRY, **PIXEL_METHODS}[name].rsplit(".", 1)
-    return getattr(import_module(f"bayescal.methods.{module}"), cls)
+def get_algorithm(method: str | type[Method]) -> "type[VisualMethod]":
+    """The class of a method that can train an image model; any other is answered with those that can."""
+    if isinstance(method, str) and ":" not in method and method not in (*BUILT_IN, *outside_names()):
+        known = algorithm_names()
+        hint = did_you_mean(method, known)
+        raise MethodError(f"end to end: the method {method!r} is unknown.{hint} End to end are: {', '.join(known)}")
+    found = find_method(method)
+    if not found.end_to_end:
+        raise MethodError(
+            f"end to end: the method {found.name!r} does not train an image model. End to end are: "
+            f"{', '.join(algorithm_names())}"
+        )
+    return cast("type[VisualMethod]", found)
 
 
 def space_of(algorithm: "type[VisualMethod]") -> Space:

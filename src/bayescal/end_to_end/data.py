@@ -8,7 +8,7 @@ Batches travel as bytes, (B, size, size, 3); the device turns them into numbers.
 import math
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from bayescal.backbones.base import Preprocess
 from bayescal.data.images import ImageError, read_image
 from bayescal.end_to_end.augment import augmented, plain
 from bayescal.errors import DataError
-from bayescal.features.pipeline import usable_cores
+from bayescal.features.threads import usable_cores
 
 Problems = list[tuple[str, str]]  # images that could not be read: path, reason
 MOST_WORKERS = 16
@@ -31,7 +31,7 @@ _SHARED_MEMORY = "/dev/shm"
 
 
 class Loaded(NamedTuple):
-    """Images with where they stand in the data set's list."""
+    """Images with their positions in the data set's list."""
 
     pixels: Tensor  # (B, size, size, 3) uint8
     rows: Tensor  # (B,)
@@ -72,9 +72,9 @@ class TrainImages(Dataset):
     def __getitem__(self, step: int) -> Loaded:
         images, rows, problems = [], [], []
         for e in range(len(self.members)):
-            for place in range(step * self.share, (step + 1) * self.share):
-                row, image = self._readable(e, place, problems)
-                random = np.random.default_rng((self.seed, 1, e, place))
+            for position in range(step * self.share, (step + 1) * self.share):
+                row, image = self._readable(e, position, problems)
+                random = np.random.default_rng((self.seed, 1, e, position))
                 side, filter_name = self.how.size, self.how.interpolation
                 pixels = (
                     augmented(image, side, filter_name, random) if self.augment else plain(image, side, filter_name)
@@ -83,10 +83,10 @@ class TrainImages(Dataset):
                 rows.append(row)
         return Loaded(torch.from_numpy(np.stack(images)), torch.tensor(rows), problems)
 
-    def _readable(self, environment: int, place: int, problems: Problems) -> tuple[int, Image.Image]:
-        """The image at this place of an environment's endless list, or the first after it that can be read."""
+    def _readable(self, environment: int, position: int, problems: Problems) -> tuple[int, Image.Image]:
+        """The image at this position of an environment's endless list, or the first after it that can be read."""
         rows = self.members[environment]
-        turn, at = divmod(place, len(rows))
+        turn, at = divmod(position, len(rows))
         order = np.random.default_rng((self.seed, 0, environment, turn)).permutation(rows)
         for row in np.roll(order, -at):
             try:
@@ -128,7 +128,7 @@ def default_workers(device: torch.device) -> int:
 
 def load(
     dataset: TrainImages | PlainImages, items: Sequence[int], workers: int, device: torch.device
-) -> Iterator[Loaded]:
+) -> Generator[Loaded, None, None]:
     """These items in their order; `workers` processes work ahead, none: this one does it when asked."""
     workers = min(workers, len(items), _room(dataset.batch_size * dataset.how.size**2 * 3))
     loader = DataLoader(

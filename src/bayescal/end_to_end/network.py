@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from bayescal.engine.params import Params
 from bayescal.errors import MethodError
-from bayescal.methods.visual.network import linear, linear_init
-from bayescal.optim import Params
+from bayescal.methods.domain_generalization.network import linear, linear_init
 
 if TYPE_CHECKING:
-    from bayescal.methods.visual.base import VisualMethod
+    from bayescal.methods.domain_generalization.base import VisualMethod
 
 BODY = "body."
 HEAD = ("head.weight", "head.bias")
@@ -108,4 +108,5 @@ class HeadNetwork:
 
 def evaluating(method: "VisualMethod") -> "VisualMethod":
     """The same algorithm, with its network set to prediction."""
-    return type(method)(method.task, method.runs, method.network.evaluating())
+    network = method.network
+    return type(method)(method.task, method.runs, network.evaluating() if isinstance(network, TimmNetwork) else network)

@@ -1,37 +1,38 @@
-"""torch's AdamW on a dict of parameters, with a state that is a dict of tensors too.
+"""torch's Adam on a dict of parameters, with a state that is a dict of tensors too.
 
-The same update as `bayescal.optim.AdamW`, but fused into a few kernels on a GPU, where an image model has hundreds of
+The same update as `bayescal.engine.optim.Adam`, fused into few kernels on a GPU, where an image model has hundreds of
 parameters. Each parameter counts its own steps: a player of IRM-Games that waits for its turn does not age.
 """
 
 import torch
 from torch import Tensor
 
-from bayescal.optim import Params
+from bayescal.engine.optim import Factors
+from bayescal.engine.params import Params
 
 _SLOTS = ("step", "exp_avg", "exp_avg_sq")
 
 
-class DictAdamW:
-    def __init__(self, params: Params, decayed: set[str], weight_decay: float):
-        """`params` are updated in place; weight decay applies to the names in `decayed`."""
+class DictAdam:
+    def __init__(self, params: Params, decayed: set[str], weight_decay: float, factors: Factors):
+        """`params` are updated in place; weight decay applies to the names in `decayed`, `factors` to their rates."""
         self.params = params
+        kinds: dict[tuple[bool, float], list[Tensor]] = {}
+        for name, value in params.items():
+            kinds.setdefault((name in decayed, factors.get(name, 1.0)), []).append(value)
         groups = [
-            {
-                "params": [v for n, v in params.items() if (n in decayed) == decays],
-                "weight_decay": weight_decay * decays,
-            }
-            for decays in (True, False)
+            {"params": values, "weight_decay": weight_decay * decays, "factor": factor}
+            for (decays, factor), values in kinds.items()
         ]
         fused = next(iter(params.values())).device.type == "cuda"
-        self.inner = torch.optim.AdamW([group for group in groups if group["params"]], fused=fused)
+        self.inner = torch.optim.Adam(groups, fused=fused)
 
     def step(self, grads: Params, rate: float) -> None:
         """Move the parameters that have a gradient."""
         for name, value in self.params.items():
             value.grad = grads.get(name)
         for group in self.inner.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["factor"]
         self.inner.step()
         self.inner.zero_grad(set_to_none=True)
 

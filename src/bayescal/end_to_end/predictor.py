@@ -1,4 +1,4 @@
-"""A model trained end to end, in use and on disk: the trained image model takes the place of the frozen backbone.
+"""A model trained end to end, in use and on disk: the trained image model is its own backbone.
 
 Images become features by the trained body, features become answers by the head: so everything that works with a
 backbone and a method on top (the feature cache, prediction, evaluation, artifacts) works here too.
@@ -12,21 +12,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayescal.backbones.base import Backbone, Frozen, Preprocess, usable_device
+from bayescal.backbones.base import Frozen, Preprocess, encode_pixels, usable_device
 from bayescal.backbones.fingerprint import fingerprint
 from bayescal.end_to_end.algorithms import ImageTask, get_algorithm, space_of
 from bayescal.end_to_end.data import PlainImages, Problems, load, to_inputs
 from bayescal.end_to_end.network import BODY, HeadNetwork
 from bayescal.end_to_end.vision import Vision, rebuild
+from bayescal.engine.params import Params
 from bayescal.errors import ArtifactError
-from bayescal.methods.base import Method, Runs
-from bayescal.optim import Params
-from bayescal.predictor import END_TO_END, Predictor
+from bayescal.estimator.base_predictor import BasePredictor, register_kind
+from bayescal.estimator.predictor import MethodPredictor
+from bayescal.methods.contract import Method, Runs
+
+END_TO_END = "end-to-end"  # the "kind" of these models in their artifacts
 
 
 @dataclass(frozen=True, eq=False)
 class TrainedBody:
-    """The image model after training: the part of `Backbone` that images need."""
+    """The image model after training, an `ImageEncoder`."""
 
     vision: Vision
     visual: nn.Module
@@ -36,15 +39,18 @@ class TrainedBody:
     @classmethod
     def of(cls, vision: Vision, tensors: Params, device: torch.device) -> "TrainedBody":
         """A timm model with these weights and statistics, by timm's names."""
-        vision.module.load_state_dict(
-            tensors, strict=False
-        )  # buffers that follow from the shape are not in a state dict
+        # Not strict: buffers that follow from the shape are not in a state dict.
+        vision.module.load_state_dict(tensors, strict=False)
         vision.module.to(device)
         mark = fingerprint(vision.description(), vision.preprocess, vision.module.state_dict())
         return cls(vision, Frozen(vision.module), device, mark)
 
     @property
     def name(self) -> str:
+        return self.vision.name
+
+    @property
+    def label(self) -> str:
         return self.vision.name
 
     @property
@@ -55,7 +61,9 @@ class TrainedBody:
     def preprocess(self) -> Preprocess:
         return self.vision.preprocess
 
-    encode_images = Backbone.encode_images  # (B, 3, size, size) → (B, D), in full precision
+    def encode_images(self, pixels: Tensor) -> Tensor:
+        """Features (B, D) float32 of pixels (B, 3, size, size), in full precision."""
+        return encode_pixels(self.visual, pixels, self.preprocess.size, self.device)
 
     def encode(self, paths: Sequence[str], workers: int = 0) -> tuple[Tensor, Tensor, Problems]:
         """Features (n, D) of the images that can be read, their positions (n,), and what is wrong with the others."""
@@ -69,8 +77,8 @@ class TrainedBody:
         return torch.cat(features), torch.cat(rows), problems
 
 
-class EndToEndPredictor(Predictor):
-    """As `Predictor`, on the features of the model's own body."""
+class EndToEndPredictor(MethodPredictor):
+    """What training learned, on the features of the model's own body."""
 
     backbone: TrainedBody
 
@@ -85,22 +93,22 @@ class EndToEndPredictor(Predictor):
         if class_words is not None and len(class_words) != len(self.class_words):
             raise ArtifactError("a model that was trained end to end knows the classes it learned, and no others")
         algorithm = get_algorithm(self.method)
-        task = ImageTask(self.class_words, (self.trained_environments,), self.backbone.device)
+        task = ImageTask(self.class_words, (self.trained_environments,), self.backbone.device, self.backbone.dim)
         runs = Runs.stack(space_of(algorithm), [self.config], self.seeds, self.backbone.device)
         return algorithm(task, runs, HeadNetwork(self.backbone.dim, len(self.class_words)))
 
-    def _tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Tensor]:
         body = self.backbone.vision.module.state_dict()
-        return super()._tensors() | {f"{BODY}{name}": value for name, value in body.items()}
+        return super().tensors() | {f"{BODY}{name}": value for name, value in body.items()}
 
-    def _config(self) -> dict[str, Any]:
-        return {"kind": END_TO_END, **super()._config(), "vision": self.backbone.vision.description()}
+    def description(self) -> dict[str, Any]:
+        return {"kind": END_TO_END, **super().description(), "vision": self.backbone.vision.description()}
 
     @classmethod
     def restore(
         cls, tensors: dict[str, Tensor], config: dict[str, Any], path: str | Path, backbone: str | None, device: str
     ) -> "EndToEndPredictor":
-        """From what an artifact holds; `Predictor.load` calls this for models of this kind."""
+        """From what an artifact holds; `load` calls this for models of this kind."""
         if backbone is not None:
             raise ArtifactError(f"{path} was trained end to end and holds its own image model: leave --backbone out")
         body = {name.removeprefix(BODY): value for name, value in tensors.items() if name.startswith(BODY)}
@@ -113,4 +121,12 @@ class EndToEndPredictor(Predictor):
             raise ArtifactError(
                 f"{path} does not fit this version of timm's {vision.name!r}: use the one it was made with"
             )
-        return cls(backbone=trained, **cls._fields(tensors, config))
+        return cls(backbone=trained, **cls.saved_fields(tensors, config))
+
+
+register_kind(END_TO_END, EndToEndPredictor.restore)
+
+
+def load_model(path: str | Path, backbone: str | None = None, device: str = "cpu") -> BasePredictor:
+    """Read a saved model of either kind: on a frozen backbone (`backbone`: where it is now), or trained end to end."""
+    return BasePredictor.load(path, backbone, device)

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from bayescal.end_to_end.checkpoint import State
 from bayescal.end_to_end.data import Loaded, PlainImages, TrainImages, load, to_inputs
 from bayescal.end_to_end.network import evaluating
-from bayescal.end_to_end.optimizer import DictAdamW
-from bayescal.end_to_end.progress import Watcher, step_bar
+from bayescal.end_to_end.optimizer import DictAdam
+from bayescal.end_to_end.state import State
+from bayescal.engine.params import Params
 from bayescal.errors import BayescalError, BayescalWarning, MethodError
-from bayescal.methods.base import Batch
-from bayescal.optim import Params
+from bayescal.methods.contract import Batch
+from bayescal.util.progress import Bar, progress_bar
 
 if TYPE_CHECKING:
-    from bayescal.methods.visual.base import VisualMethod
+    from bayescal.methods.domain_generalization.base import VisualMethod
 
 CHECKPOINT_SECONDS = 30.0  # a kill loses at most about this much, or one epoch
 LOOK_EVERY = 50  # steps between looks at the loss: each look makes the GPU wait
@@ -62,7 +62,7 @@ def train(
     progress: str | None = None,
     on_epoch: OnEpoch | None = None,
 ) -> State:
-    """Train until the last epoch, until the loss is no number any more, or until `on_epoch` answers True.
+    """Train until the last epoch, until the loss is not finite, or until `on_epoch` answers True.
 
     With `checkpoint`, a training that was killed continues where it was; `identity` names what is trained, so that a
     checkpoint of something else is never continued.
@@ -71,6 +71,7 @@ def train(
     epochs, steps = runs["epochs"], data.train.steps_per_epoch
     if epochs < 1 or runs["batch_size"] < 1:
         raise MethodError(f"epochs ({epochs}) and batch_size ({runs['batch_size']}) must be at least 1")
+    method.begin(epochs * steps)
     params = method.init(None)
     state = State(params, {name: value.clone() for name, value in params.items()})
     optimizer = _optimizer(method, params)
@@ -82,20 +83,20 @@ def train(
     todo = range(state.epoch * steps, epochs * steps)
     with (
         closing(load(data.train, todo, workers, device)) as batches,
-        step_bar(progress, epochs * steps, todo.start) as watcher,
+        progress_bar(progress, epochs * steps, unit="steps", done=todo.start) as bar,
     ):
         for epoch in range(state.epoch, epochs):
             # For networks with dropout: their numbers, too, are those of an uninterrupted training.
             with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
                 torch.manual_seed(int(runs.seeds[0]) * 1_000_003 + epoch)
-                values = _train_epoch(method, data, state, optimizer, batches, epoch, watcher)
+                values = _train_epoch(method, data, state, optimizer, batches, epoch, bar)
             if values is None:
                 return _stopped(state, epoch)
             if len(data.val.paths):
                 values["val"] = accuracy(predictor, params, data.val, data.val_labels, workers)
             state.seconds = before + time.perf_counter() - started
             state.close_epoch(values)
-            watcher.say(", ".join(f"{name} {value:.3f}" for name, value in values.items() if name in ("ce", "val")))
+            bar.say(", ".join(f"{name} {value:.3f}" for name, value in values.items() if name in ("ce", "val")))
             stop = on_epoch is not None and bool(on_epoch(predictor, state))
             last = stop or epoch + 1 == epochs
             if checkpoint is not None and (last or time.perf_counter() - saved > CHECKPOINT_SECONDS):
@@ -107,26 +108,27 @@ def train(
     return state
 
 
-def _optimizer(method: "VisualMethod", params: Params) -> DictAdamW:
+def _optimizer(method: "VisualMethod", params: Params) -> DictAdam:
     learned = method.learned(params)
     # Vectors (biases, scales of normalisation layers) are not decayed: they are what keeps features in range.
     decayed = {name for name, value in learned.items() if method.decays(name) and value.dim() > 2}
-    return DictAdamW(learned, decayed, float(method.runs["weight_decay"][0]))
+    factors = {name: method.rate_factor(name) for name in learned}
+    return DictAdam(learned, decayed, float(method.runs["weight_decay"][0]), factors)
 
 
 def _train_epoch(
     method: "VisualMethod",
     data: TrainingSet,
     state: State,
-    optimizer: DictAdamW,
+    optimizer: DictAdam,
     batches: Iterator[Loaded],
     epoch: int,
-    watcher: Watcher,
+    bar: Bar,
 ) -> dict[str, float] | None:
     """One epoch; the mean of every term of the loss, or None if a loss or a parameter is not finite."""
     runs, device, how = method.runs, method.runs.seeds.device, data.train.how
     environments = torch.from_numpy(data.train.environments)
-    rate = float(method.schedule(runs["learning_rate"], epoch, runs["epochs"])[0])
+    rate = float(type(method).schedule(runs["learning_rate"], epoch, runs["epochs"])[0])
     steps = data.train.steps_per_epoch
     sums: dict[str, Tensor] = {}
     for i in range(steps):
@@ -143,10 +145,12 @@ def _train_epoch(
         if resets is not None and bool(resets.any()):
             optimizer.reset()
         grads, terms = method.gradients(state.params, batch)
-        optimizer.step(grads, rate)
+        stopped = method.stopped(state.params)
+        if stopped is None or not bool(stopped):
+            optimizer.step(grads, rate)
         for name, value in terms.items():
             sums[name] = sums.get(name, 0.0) + value[0] / steps
-        watcher.step()
+        bar.advance()
         if i % LOOK_EVERY == LOOK_EVERY - 1 and not bool(torch.isfinite(sums["total"])):
             return None
     finite = [torch.isfinite(value).all() for value in (sums["total"], *method.learned(state.params).values())]

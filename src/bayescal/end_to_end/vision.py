@@ -1,6 +1,6 @@
 """timm models as image towers: finding them by name, building them, and giving them weights."""
 
-import difflib
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,9 @@ from torch import nn
 from bayescal.backbones.base import Preprocess
 from bayescal.backbones.weights import read_weights
 from bayescal.errors import BackboneError
+from bayescal.util.suggest import did_you_mean
 
-DOWNLOAD = "timm"  # in the place of a weights file: the weights that timm publishes for this name
+DOWNLOAD = "timm"  # instead of a weights file: the weights that timm publishes for this name
 _SMALLEST = 16  # pixels per side; below, the strides of common networks leave nothing
 
 
@@ -50,11 +51,11 @@ def load_vision(name: str, image_size: int = 0, weights: str | Path | None = Non
         module = _create(timm, name, download, fixed)
     if weights is not None and not download:
         _fill(module, Path(weights), name, config.classifier if config else None)
-    found = module.pretrained_cfg
+    found: Any = module.pretrained_cfg
     how = Preprocess(
         size=int(size),
-        mean=tuple(found.get("mean") or (0.5, 0.5, 0.5)),
-        std=tuple(found.get("std") or (0.5, 0.5, 0.5)),
+        mean=_per_channel(found.get("mean")),
+        std=_per_channel(found.get("std")),
         interpolation="bilinear" if found.get("interpolation") == "bilinear" else "bicubic",
         resize_mode="squash",  # DomainBed's: nothing is cut off, the proportions are lost
     )
@@ -76,8 +77,7 @@ def check_vision(name: str) -> None:
     if ":" in name or "/" in name:
         raise BackboneError(f"--vision {name}: expected the name of a timm model, such as resnet50")
     if not timm.is_model(name):
-        near = difflib.get_close_matches(name.lower().replace("-", "_"), timm.list_models(), n=3, cutoff=0.5)
-        hint = f" Did you mean {' or '.join(repr(n) for n in near)}?" if near else " Common ones: resnet18, resnet50"
+        hint = did_you_mean(name, timm.list_models(), n=3) or " Common ones: resnet18, resnet50"
         raise BackboneError(f"timm has no model {name!r}.{hint}")
 
 
@@ -121,7 +121,12 @@ def _fill(module: nn.Module, path: Path, name: str, classifier: str | tuple[str,
     module.load_state_dict({**wanted, **own})
 
 
-def _width(module: nn.Module) -> int:
+def _per_channel(values: Sequence[float] | None) -> tuple[float, float, float]:
+    red, green, blue = values or (0.5, 0.5, 0.5)
+    return red, green, blue
+
+
+def _width(module: Any) -> int:
     # Some models have a layer between the pooling and the classifier, and it stays when the classifier goes.
     return int(getattr(module, "head_hidden_size", None) or module.num_features)
 

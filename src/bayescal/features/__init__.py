@@ -1,6 +1,21 @@
 """Images become features once: a cache on disk, keyed by image content, backbone and transform."""
 
-from bayescal.features.bank import Encoded, FeatureBank, default_folder
-from bayescal.features.rows import Failure, FeatureRows
+from typing import TYPE_CHECKING
+
+from bayescal.util.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from bayescal.features.bank import Encoded, FeatureBank, default_folder
+    from bayescal.features.feature_rows import Failure, FeatureRows
 
 __all__ = ["Encoded", "Failure", "FeatureBank", "FeatureRows", "default_folder"]
+
+# On first use: what a name needs is not loaded for the others.
+_HOMES = {
+    "Encoded": "bayescal.features.bank",
+    "FeatureBank": "bayescal.features.bank",
+    "default_folder": "bayescal.features.bank",
+    "Failure": "bayescal.features.feature_rows",
+    "FeatureRows": "bayescal.features.feature_rows",
+}
+__getattr__ = lazy_names(__name__, _HOMES)

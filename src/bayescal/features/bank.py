@@ -1,28 +1,40 @@
 """`FeatureBank`: images → features of a frozen backbone, computed once and kept on disk."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from torch import Tensor
 
-from bayescal.backbones.base import Backbone
+from bayescal.backbones.base import ImageEncoder
 from bayescal.data.images import ImageSource
 from bayescal.data.transforms import Transform
-from bayescal.features.compute import compute
-from bayescal.features.contents import Contents
-from bayescal.features.pipeline import usable_cores
-from bayescal.features.readers import Rows, Wanted
-from bayescal.features.rows import Failure, FeatureRows
+from bayescal.features.content_index import ContentIndex
+from bayescal.features.decode import ImageRequest, Rows
+from bayescal.features.extract import compute
+from bayescal.features.feature_rows import Failure, FeatureRows
 from bayescal.features.store import RowStore
-
-if TYPE_CHECKING:
-    from bayescal.cluster import Cluster
+from bayescal.features.threads import usable_cores
 
 # Part of the folder's name: raise the number when the transform changes, and old features are not found any more.
 _PLAIN, _VIEWS = "plain-1", "views-1"
+
+
+class Encoder(Protocol):
+    """What computes the features that the cache does not have: `extract.compute` here, or something elsewhere."""
+
+    def __call__(
+        self,
+        backbone: ImageEncoder,
+        images: Iterable[ImageRequest],
+        total: int,
+        transform: Transform,
+        workers: int,
+        batch_size: int,
+        /,
+    ) -> Generator[Rows, None, None]: ...
 
 
 @dataclass(frozen=True)
@@ -55,30 +67,48 @@ class FeatureBank:
 
     A row is found by the content of the image, the fingerprint of the backbone and the transform, so renamed
     and moved images are found again and nothing is ever stale. Several processes may use one folder at the
-    same time; a killed one leaves every finished row in place.
+    same time; a killed one keeps every row that it finished.
+
+    Parameters
+    ----------
+    backbone : the model that encodes (`load_backbone`).
+    folder : of the cache; None: $BAYESCAL_CACHE, or `bayescal` in the user's cache folder.
+    workers : threads; None: one per usable core.
+    batch_size : images per call of the model on an accelerator.
+    encoder : encodes the images that the cache does not have; by default this process does.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from bayescal import FeatureBank, load_backbone
+    >>> backbone = load_backbone("mini")
+    >>> bank = FeatureBank(backbone, tempfile.mkdtemp())  # without a folder: the user's cache
+    >>> images = [np.full((32, 32, 3), brightness, dtype="uint8") for brightness in (10, 120, 240)]
+    >>> encoded = bank.encode(images)  # paths and PIL images do as well
+    >>> encoded.features.shape == (3, backbone.dim), encoded.computed
+    (True, 3)
+    >>> bank.encode(images[1:]).computed  # the others came from the cache
+    0
     """
 
     def __init__(
         self,
-        backbone: Backbone,
+        backbone: ImageEncoder,
         folder: str | os.PathLike[str] | None = None,
         workers: int | None = None,
         batch_size: int = 64,
-        cluster: "Cluster | None" = None,
+        encoder: Encoder = compute,
     ):
-        """`workers`: threads, by default one per core. `batch_size`: images per model call on an accelerator.
-
-        `cluster`: whose workers encode what the cache does not have; they need the image files under the same paths.
-        """
         self.backbone = backbone
         self.folder = Path(folder) if folder is not None else default_folder()
         self.workers = workers or usable_cores()
         self.batch_size = batch_size
-        self.cluster = cluster
+        self.encoder = encoder
         self._stores: dict[str, RowStore] = {}
 
     def encode(
-        self, sources: Sequence[ImageSource], *, progress: bool = False, contents: Contents | None = None
+        self, sources: Sequence[ImageSource], *, progress: bool = False, contents: ContentIndex | None = None
     ) -> Encoded:
         """Features (N, D) under the test transform. Unreadable images end in `failures`; nothing is raised.
 
@@ -92,7 +122,7 @@ class FeatureBank:
         views: int,
         *,
         progress: bool = False,
-        contents: Contents | None = None,
+        contents: ContentIndex | None = None,
     ) -> Encoded:
         """Features (N, V, D) of views 0 … V−1: random-resized crop and mirroring, the same in every run."""
         return _all_of(self.rows(sources, views, progress=progress, contents=contents))
@@ -103,20 +133,16 @@ class FeatureBank:
         views: int | None = None,
         *,
         progress: bool = False,
-        contents: Contents | None = None,
+        contents: ContentIndex | None = None,
     ) -> FeatureRows:
         """As `encode`, or with `views` as `encode_views`, but features stay on disk: `.read(indices)` gives some."""
         transform = Transform(self.backbone.preprocess, augmented=views is not None)
 
-        def features_of(images: Iterable[Wanted], total: int) -> Iterator[Rows]:
-            if self.cluster is None:
-                return compute(self.backbone, images, total, transform, self.workers, self.batch_size)
-            from bayescal.features.remote import compute_on
-
-            return compute_on(self.cluster, self.backbone, images, total, transform, self.batch_size)
+        def features_of(images: Iterable[ImageRequest], total: int) -> Generator[Rows, None, None]:
+            return self.encoder(self.backbone, images, total, transform, self.workers, self.batch_size)
 
         store = self._store(_PLAIN if views is None else _VIEWS)
-        contents = contents or Contents.of(sources, self.workers)
+        contents = contents or ContentIndex.of(sources, self.workers)
         return FeatureRows(sources, contents, views, store, features_of, self.backbone.name, progress)
 
     def _store(self, transform: str) -> RowStore:

@@ -10,6 +10,8 @@ is cut off by a kill is at the end. A row counts when its key and its bytes are 
 and is checked at every read. Damaged rows are treated as absent.
 
 Memory does not grow with the features: an index of 16 bytes per row, and files are mapped a window at a time.
+
+By hand, because embedded databases and array files let one writer in at a time, and here every process may add rows.
 """
 
 import errno
@@ -27,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from bayescal.errors import DataError
+from bayescal.util.atomic import write_text
 
 KEY = np.dtype("S36")  # compared as a whole, zero bytes included, because all keys have the full length
 _RECORD = np.dtype([("key", KEY), ("crc", "<u4")])
@@ -172,7 +175,7 @@ class RowStore:
     def _candidates(self, keys: np.ndarray, done: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Which keys to look for (k,) and at which positions of the index (k,), until all that can be are `done`.
 
-        Several segments may hold a key, so those that were not done at one place are looked for at the next.
+        Several segments may hold a key, so those that were not done at one position are looked for at the next.
         """
         tags = _tags(keys)
         at = np.searchsorted(self._tags, tags, side="left")
@@ -238,7 +241,7 @@ def _copy_rows(file: int, kind: np.dtype, rows: np.ndarray) -> np.ndarray:
 
 
 def _tags(keys: np.ndarray) -> np.ndarray:
-    """64 bits of each key: equal keys, equal tags, and hardly ever equal otherwise."""
+    """64 bits of each key: equal keys have equal tags, others almost never."""
     parts = np.ascontiguousarray(keys).view(_PARTS)
     return parts["head"] ^ (parts["view"] * _SPREAD)
 
@@ -250,18 +253,18 @@ def _raw(keys: np.ndarray) -> list[bytes]:
 
 
 def _crc(key: bytes, row: np.ndarray) -> int:
-    return zlib.crc32(row, zlib.crc32(key))
+    return zlib.crc32(row.data, zlib.crc32(key))
 
 
 def _append(path: Path, data: np.ndarray) -> None:
     with open(path, "ab", buffering=0) as stream:
-        left = memoryview(data.view(np.uint8).reshape(-1))
+        left = memoryview(data.view(np.uint8).reshape(-1).data)
         while left:  # an unbuffered write may take only part
             left = left[stream.write(left) :]
 
 
 def _cut(path: Path, size: int) -> None:
-    """Give back the space of half-written rows; without success the file is merely longer than it need be."""
+    """Give back the space of half-written rows; if that fails, the file is just longer than needed."""
     try:
         if size:
             os.truncate(path, size)
@@ -277,9 +280,7 @@ def _check_header(folder: Path, expected: dict[str, Any]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not path.exists():
-            temporary = folder / f".{secrets.token_hex(8)}.tmp"
-            temporary.write_text(json.dumps(expected, indent=2) + "\n")
-            os.replace(temporary, path)
+            write_text(path, json.dumps(expected, indent=2) + "\n")
         text = path.read_text()
     except OSError as error:
         raise DataError(_write_problem(folder, error, 4096)) from error
@@ -298,7 +299,7 @@ def _check_header(folder: Path, expected: dict[str, Any]) -> None:
 
 def _write_problem(folder: Path, error: OSError, needed: int) -> str:
     if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", None)):
-        existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+        existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         free = shutil.disk_usage(existing).free
         return (
             f"the disk is full: features in {folder} need {_megabytes(needed)} more and {_megabytes(free)} are "

@@ -1,16 +1,16 @@
-"""What was found, as something to read and to send: a page, Markdown, LaTeX, pictures, the terminal.
+"""What was found, as something to read and to send: a page, Markdown, LaTeX, still figures, the terminal.
 
-Sections are plain data (`bayescal.experiments.findings`); nothing here computes a metric, and nothing here trains.
+Sections are plain data (`bayescal.benchmark.results`); nothing here computes a metric, and nothing here trains.
 `tables.py` decides once what stands in each cell, what is best and what is second; each format only writes it down.
 Plotly and matplotlib are imported by the functions that need them.
 """
 
-from bayescal.report.figures import plotly_figure
 from bayescal.report.latex import table_latex
+from bayescal.report.load import read_sections
 from bayescal.report.markdown import section_markdown, table_markdown
+from bayescal.report.matplotlib_figures import matplotlib_figure
 from bayescal.report.page import to_html
-from bayescal.report.pictures import matplotlib_figure
-from bayescal.report.reading import read_sections
+from bayescal.report.plotly_figures import plotly_figure
 from bayescal.report.terminal import table_rich
 
 __all__ = [

@@ -1,18 +1,17 @@
-"""Writing a report: one file per format, a folder of pictures, each whole or not at all."""
+"""Writing a report: one file per format, a folder of figures, each whole or not at all."""
 
-import os
-import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from bayescal.benchmark.results import Figure, Section
 from bayescal.errors import DataError
-from bayescal.experiments.findings import Figure, Section
-from bayescal.report.figures import is_empty
 from bayescal.report.latex import document
-from bayescal.report.looks import looks_for
 from bayescal.report.markdown import section_markdown
 from bayescal.report.page import GENERATOR, to_html
-from bayescal.report.words import Addresses
+from bayescal.report.plotly_figures import is_empty
+from bayescal.report.styles import styles_for
+from bayescal.report.text import Addresses
+from bayescal.util.atomic import write_text
 
 FORMATS = ("html", "markdown", "latex", "png", "svg")
 NAMES = {"html": "report.html", "markdown": "report.md", "latex": "report.tex", "png": "figures", "svg": "figures"}
@@ -28,23 +27,23 @@ def check_format(wanted: str) -> tuple[str, ...]:
     return FORMATS if wanted == "all" else (wanted,)
 
 
-def places(results: Path, output: Path | None, formats: Sequence[str]) -> dict[str, Path]:
+def output_paths(results: Path, output: Path | None, formats: Sequence[str]) -> dict[str, Path]:
     """Where each format goes: beside the results, or to `output`, which is a folder where there are several."""
     if output is None or len(formats) > 1:
         return {name: (output or results) / NAMES[name] for name in formats}
     return {formats[0]: output}
 
 
-def check_places(where: dict[str, Path], force: bool, own: Path) -> None:
+def check_outputs(where: dict[str, Path], force: bool, own: Path) -> None:
     """Refuse, before any work is done, to write over what another program or a person has made.
 
-    `own`: the folder of results, whose pictures are this command's; elsewhere pictures bear no mark.
+    `own`: the folder of results, whose figures are this command's; elsewhere figures bear no mark.
     """
     for name, path in where.items():
         if name in MARKS:
             _check_file(path, MARKS[name], force)
         elif path.exists() and not path.is_dir():
-            raise DataError(f"{path} is a file: expected the name of a folder for the pictures")
+            raise DataError(f"{path} is a file: expected the name of a folder for the figures")
         elif path.is_dir() and any(path.iterdir()) and not force and path.resolve() != (own / NAMES[name]).resolve():
             raise DataError(f"{path} holds files already: choose another folder with -o, or replace them with --force")
 
@@ -65,15 +64,15 @@ def _check_file(path: Path, mark: str, force: bool) -> None:
 def write(sections: Sequence[Section], where: dict[str, Path]) -> list[Path]:
     """Every format asked for; the files that were written."""
     written = []
-    pictures = {}
+    images = {}
     for name in ("png", "svg"):
         if name in where:
-            drawn = write_pictures(sections, where[name], name)
+            drawn = write_figures(sections, where[name], name)
             written += drawn.values()
-            pictures = pictures or drawn
+            images = images or drawn
     texts = {
         "html": to_html,
-        "markdown": lambda sections: markdown(sections, _beside(where.get("markdown"), pictures)),
+        "markdown": lambda sections: markdown(sections, _beside(where.get("markdown"), images)),
         "latex": lambda sections: document(sections, MARKS["latex"]),
     }
     for name, text in texts.items():
@@ -86,31 +85,26 @@ def write(sections: Sequence[Section], where: dict[str, Path]) -> list[Path]:
 def _write(path: Path, text: str) -> None:
     """Under a temporary name first: a page that is there is whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        draft.write_text(text, encoding="utf-8", newline="")
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
+    write_text(path, text)
 
 
-def write_pictures(sections: Sequence[Section], folder: Path, ending: str) -> dict[tuple[str, str], Path]:
-    """A picture of each figure as folder/EXPERIMENT-FIGURE.ending, by experiment and figure key."""
-    from bayescal.plots import save_figure
-    from bayescal.report.pictures import matplotlib_figure
+def write_figures(sections: Sequence[Section], folder: Path, ending: str) -> dict[tuple[str, str], Path]:
+    """Each figure, drawn by matplotlib, as folder/EXPERIMENT-FIGURE.ending, by experiment and figure key."""
+    from bayescal.report.matplotlib_figures import matplotlib_figure
+    from bayescal.report.plots import save_figure
 
-    looks = looks_for(figure for section in sections for figure in section.figures)
+    styles = styles_for(figure for section in sections for figure in section.figures)
     return {
-        key: save_figure(matplotlib_figure(figure, looks), folder / f"{name}.{ending}")
+        key: save_figure(matplotlib_figure(figure, styles), folder / f"{name}.{ending}")
         for key, name, figure in _named(sections)
     }
 
 
-def markdown(sections: Sequence[Section], pictures: dict[tuple[str, str], str] | None = None) -> str:
-    """All sections in one file; `pictures`: where those of the figures are, seen from that file."""
+def markdown(sections: Sequence[Section], images: dict[tuple[str, str], str] | None = None) -> str:
+    """All sections in one file; `images`: where the figures are, seen from that file."""
     parts = [
         section_markdown(
-            section, {key: path for (name, key), path in (pictures or {}).items() if name == section.experiment}
+            section, {key: path for (name, key), path in (images or {}).items() if name == section.experiment}
         )
         for section in sections
     ]
@@ -126,6 +120,6 @@ def _named(sections: Sequence[Section]) -> Iterator[tuple[tuple[str, str], str, 
             yield (section.experiment, figure.key), addresses.new(section.experiment, figure.key), figure
 
 
-def _beside(file: Path | None, pictures: dict[tuple[str, str], Path]) -> dict[tuple[str, str], str]:
-    """Paths of pictures as the Markdown file names them."""
-    return {key: f"{path.parent.name}/{path.name}" for key, path in pictures.items()} if file else {}
+def _beside(file: Path | None, images: dict[tuple[str, str], Path]) -> dict[tuple[str, str], str]:
+    """Paths of figures as the Markdown file names them."""
+    return {key: f"{path.parent.name}/{path.name}" for key, path in images.items()} if file else {}

@@ -7,9 +7,9 @@ Every character compiles with pdfLaTeX: those that its fonts lack are written as
 from collections.abc import Sequence
 from itertools import pairwise
 
-from bayescal.experiments.findings import Section, Table
+from bayescal.benchmark.results import Section, Table
 from bayescal.report.tables import BEST, SECOND, Cell, Heading, View, column_groups, view
-from bayescal.report.words import Addresses, paragraphs, slug, spans
+from bayescal.report.text import Addresses, paragraphs, slug, spans
 
 PREAMBLE = r"""\documentclass[a4paper]{article}
 \usepackage[T1]{fontenc}
@@ -94,7 +94,7 @@ def table_latex(table: Table, label: str = "") -> str:
     r"""A `table` float, as wide as the line at most. `label` defaults to `tab:` and the table's key."""
     seen = view(table)
     caption = escape(table.title) + (rf" (in {escape(seen.unit)})" if seen.unit else "")
-    spec = "l" + "".join("c" if seen.is_words(j) else "r" for j in range(len(seen.columns)))
+    spec = "l" + "".join("c" if seen.is_text(j) else "r" for j in range(len(seen.columns)))
     body = [*_headings(seen), r"\midrule", *_rows(seen)]
     return "\n".join(
         [
@@ -130,18 +130,18 @@ def document(sections: Sequence[Section], first_line: str) -> str:
     return "\n".join([*parts, "\\end{document}\n"])
 
 
-def escape(words: str) -> str:
+def escape(text: str) -> str:
     """Words as they are, on one line, in characters that pdfLaTeX has."""
-    return "".join(_MEANT[c] if c in _MEANT else _plain(c) for c in " ".join(words.split(" ")).replace("\n", " "))
+    return "".join(_MEANT[c] if c in _MEANT else _plain(c) for c in " ".join(text.split(" ")).replace("\n", " "))
 
 
 def prose(text: str) -> str:
     return "".join(_code(piece) if code else escape(piece) for code, piece in spans(text))
 
 
-def _code(words: str) -> str:
+def _code(text: str) -> str:
     r"""In typewriter letters; a line may break after a blank, never inside a word."""
-    return rf"\texttt{{{escape(words)}}}"
+    return rf"\texttt{{{escape(text)}}}"
 
 
 def _plain(character: str) -> str:
@@ -193,7 +193,7 @@ def _rows(seen: View) -> list[str]:
 
 def _cell(cell: Cell, error_width: int, published: bool) -> str:
     text = escape(cell.text)
-    text = {BEST: rf"\textbf{{{text}}}", SECOND: rf"\underline{{{text}}}"}.get(cell.place, text)
+    text = {BEST: rf"\textbf{{{text}}}", SECOND: rf"\underline{{{text}}}"}.get(cell.rank, text)
     if cell.mark:
         text += rf"\rlap{{$^{{{cell.mark}}}$}}"
     if error_width and (cell.number or cell.text):

@@ -2,9 +2,9 @@
 
 import re
 
-from bayescal.experiments.findings import Section, Table
+from bayescal.benchmark.results import Section, Table
 from bayescal.report.tables import BEST, SECOND, Cell, Heading, View, view
-from bayescal.report.words import paragraphs, spans
+from bayescal.report.text import paragraphs, spans
 
 _SPECIAL = re.compile(r"([\\`*_\[\]#|~$])")
 
@@ -14,7 +14,7 @@ def table_markdown(table: Table) -> str:
     seen = view(table)
     lines = [f"**{escape(table.title)}**" + (f" (in {seen.unit})" if seen.unit else ""), "", _row(["", *_heads(seen)])]
     lines.append(
-        "|" + "|".join(["---", *("---" if seen.is_words(j) else "---:" for j in range(len(seen.columns)))]) + "|"
+        "|" + "|".join(["---", *("---" if seen.is_text(j) else "---:" for j in range(len(seen.columns)))]) + "|"
     )
     group = ""
     for row, cells in seen.rows:
@@ -28,13 +28,13 @@ def table_markdown(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-def section_markdown(section: Section, pictures: dict[str, str] | None = None) -> str:
-    """A section with its tables; figures are pictures where `pictures` says where they are (by figure key)."""
+def section_markdown(section: Section, images: dict[str, str] | None = None) -> str:
+    """A section with its tables; figures are shown where `images` says where their files are (by figure key)."""
     parts = [f"## {escape(section.title)}", *map(prose, paragraphs(section.lead))]
     parts += [table_markdown(table).strip() for table in section.tables]
     for figure in section.figures:
-        if place := (pictures or {}).get(figure.key):
-            parts.append(f"![{escape(figure.title)}]({place})")
+        if path := (images or {}).get(figure.key):
+            parts.append(f"![{escape(figure.title)}]({path})")
             parts += map(prose, paragraphs(figure.note))
     if section.notes:
         parts += ["**Skipped or missing**", "\n".join(f"- {prose(note)}" for note in section.notes)]
@@ -45,10 +45,10 @@ def section_markdown(section: Section, pictures: dict[str, str] | None = None) -
     return "\n\n".join(parts) + "\n"
 
 
-def escape(words: str) -> str:
+def escape(text: str) -> str:
     """Words as they are, on one line: nothing in them is markup."""
-    words = " ".join(words.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return _SPECIAL.sub(r"\\\1", words)
+    text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _SPECIAL.sub(r"\\\1", text)
 
 
 def prose(text: str) -> str:
@@ -79,7 +79,7 @@ def _head(heading: Heading, group: str) -> str:
 
 def _cell(cell: Cell) -> str:
     text = escape(cell.text)
-    text = {BEST: f"**{text}**", SECOND: f"<ins>{text}</ins>"}.get(cell.place, text)
+    text = {BEST: f"**{text}**", SECOND: f"<ins>{text}</ins>"}.get(cell.rank, text)
     mark = f"<sup>{cell.mark}</sup>" if cell.mark else ""
     return text + (f" ± {cell.error}" if cell.error else "") + mark
 

@@ -1,82 +1,131 @@
-"""The report as one HTML file that needs nothing else: no network, no other file, whatever the names in it are.
+"""The report as one HTML file: no address in it is ever asked for, and whatever names hold stays text.
 
-page.html is the frame, page.css the look, page.js draws the figures with Plotly, whose script is inside the page.
+The page is made by Jinja2 with autoescaping (`templates/`); this module decides what goes into it. Three things are put
+in unescaped: this package's own style sheet and script, Plotly's script, and JSON that `script_json` has made safe.
 """
 
-import json
 import re
-from collections.abc import Mapping, Sequence
-from html import escape
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from importlib.resources import files
-from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bayescal.experiments.findings import Figure, Section, Table
-from bayescal.report.figures import is_empty, plotly_figure
+from bayescal.benchmark.experiments import EXPERIMENTS
+from bayescal.benchmark.results import Figure, Section, Table
 from bayescal.report.latex import table_latex
-from bayescal.report.looks import Looks, dark_colours, looks_for
+from bayescal.report.load import in_order
 from bayescal.report.markdown import table_markdown
-from bayescal.report.page_tables import prose, table_html
-from bayescal.report.reading import ORDER, in_order
-from bayescal.report.words import Addresses, paragraphs
+from bayescal.report.plotly_figures import is_empty, plotly_figure
+from bayescal.report.styles import Styles, dark_colours, styles_for
+from bayescal.report.tables import BEST, SECOND, View, column_groups, view
+from bayescal.report.text import Addresses, paragraphs, spans
+from bayescal.util.jsonable import dumps
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
 
 GENERATOR = "bayescal report"  # in the head of every page, by which an older one is known and may be replaced
 
 
+@dataclass(frozen=True)
+class TablePart:
+    """A table as the templates read it; `classes` of each column, `formats` to paste elsewhere."""
+
+    table: Table
+    view: View
+    anchor: str
+    classes: list[list[str]]
+    formats: dict[str, str]
+
+
+@dataclass(frozen=True)
+class FigurePart:
+    """A figure as the templates read it; `drawing` is what Plotly draws, None where there is nothing."""
+
+    figure: Figure
+    anchor: str
+    drawing: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class SectionPart:
+    section: Section
+    anchor: str
+    tables: list[TablePart]
+    figures: list[FigurePart]
+
+
 def to_html(sections: Sequence[Section], title: str = "Bayes-CAL: what was found") -> str:
-    """The whole page. Figures share their looks: a method has one colour everywhere."""
+    """The whole page. Figures share their styles: a method has one colour everywhere."""
+    sections = in_order(list(sections))
+    styles = styles_for(figure for section in sections for figure in section.figures)
+    addresses = Addresses()
+    anchors = [addresses.new("section", section.experiment) for section in sections]
+    run = {section.experiment for section in sections}
+    page = _environment().get_template("page.html")
+    return page.render(
+        title=title,
+        generator=GENERATOR,
+        about=_about(sections),
+        sections=[_section(s, anchor, styles, addresses) for s, anchor in zip(sections, anchors, strict=True)],
+        absent=[name for name in EXPERIMENTS if name not in run],
+        dark=dark_colours(),
+        css=_own("page.css"),
+        js=_own("page.js"),
+        plotly=_plotly_script(),
+    )
+
+
+def table_html(table: Table, anchor: str) -> str:
+    """One table as it stands on the page; `anchor` is its id."""
+    source = '{% from "table.html" import table %}{{ table(part) }}'
+    return _environment().from_string(source).render(part=_table(table, anchor))
+
+
+def script_json(content: Any) -> "Markup":
+    """JSON that stays data inside a <script>, whatever is in it: no tag can begin, no line separator can break it."""
+    from jinja2.utils import htmlsafe_json_dumps
+
+    return htmlsafe_json_dumps(content, dumps=dumps, ensure_ascii=True, separators=(",", ":"))
+
+
+@lru_cache
+def _environment() -> "Environment":
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("bayescal.report"),
+        autoescape=True,
+        undefined=StrictUndefined,  # a name that a template misspells is an error, not an empty string
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "column_groups": column_groups,
+        "date": _date,
+        "paragraphs": paragraphs,
+        "script_json": script_json,
+        "spans": spans,
+    }
+    environment.globals |= {"BEST": BEST, "SECOND": SECOND}
+    return environment
+
+
+def _own(name: str) -> "Markup":
+    """A file of this package, whose content is put into the page as it is."""
+    from markupsafe import Markup
+
+    return Markup((files("bayescal.report") / "templates" / name).read_text(encoding="utf-8"))
+
+
+def _plotly_script() -> "Markup":
+    """Plotly's script; an end tag in one of its strings would end the element."""
+    from markupsafe import Markup
     from plotly.offline import get_plotlyjs
 
-    sections = in_order(list(sections))
-    looks = looks_for(figure for section in sections for figure in section.figures)
-    addresses = Addresses()
-    places = [addresses.new("section", section.experiment) for section in sections]
-    bodies = [_section(s, place, looks, addresses) for s, place in zip(sections, places, strict=True)]
-    contents = (
-        f'<li><a href="#{place}">{escape(section.title)}</a></li>'
-        for section, place in zip(sections, places, strict=True)
-    )
-    return _fill(
-        _asset("page.html"),
-        {
-            "title": escape(title),
-            "generator": GENERATOR,
-            "css": _asset("page.css"),
-            "about": _about(sections),
-            "contents": "".join(contents),
-            "sections": "".join(bodies),
-            "missing": _missing(sections),
-            "dark": script_json(dark_colours()),
-            "plotly": re.sub(r"</(?=script)", r"<\\/", get_plotlyjs(), flags=re.IGNORECASE),
-            "js": _asset("page.js"),
-        },
-    )
-
-
-def script_json(content: Any) -> str:
-    """JSON that stays data inside a <script>, whatever is in it: no tag can begin, no line separator can break it."""
-    text = json.dumps(_finite(content), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _finite(content: Any) -> Any:
-    """The same with None for numbers that JSON does not have."""
-    if isinstance(content, float):
-        return content if isfinite(content) else None
-    if isinstance(content, Mapping):
-        return {str(key): _finite(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_finite(value) for value in content]
-    return content
-
-
-def _fill(frame: str, parts: Mapping[str, str]) -> str:
-    """The frame with its {{names}} filled in, once: what is filled in is not looked at again."""
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], frame)
-
-
-def _asset(name: str) -> str:
-    return (files("bayescal.report") / name).read_text(encoding="utf-8")
+    return Markup(re.sub(r"</(?=script)", r"<\\/", get_plotlyjs(), flags=re.IGNORECASE))
 
 
 def _about(sections: Sequence[Section]) -> str:
@@ -85,7 +134,7 @@ def _about(sections: Sequence[Section]) -> str:
     versions = sorted({section.versions["bayescal"] for section in sections if "bayescal" in section.versions})
     said = [f"{n} experiment{'' if n == 1 else 's'}", f"newest of {_date(newest)}" if newest else ""]
     said.append(f"bayescal {', '.join(versions)}" if versions else "")
-    return escape(" · ".join(part for part in said if part))
+    return " · ".join(part for part in said if part)
 
 
 def _date(made: str) -> str:
@@ -94,68 +143,26 @@ def _date(made: str) -> str:
     return f"{found[1]} {found[2]}" if found else made
 
 
-def _missing(sections: Sequence[Section]) -> str:
-    here = {section.experiment for section in sections}
-    absent = [name for name in ORDER if name not in here]
-    if not absent:
-        return ""
-    commands = ", ".join(f"<code>bayescal bench {name}</code>" for name in absent)
-    return f'<p class="absent">Not in this report, because they were not run: {commands}.</p>'
-
-
-def _section(section: Section, place: str, looks: Looks, addresses: Addresses) -> str:
+def _section(section: Section, anchor: str, styles: Styles, addresses: Addresses) -> SectionPart:
     name = section.experiment
     tables = [_table(table, addresses.new("table", name, table.key)) for table in section.tables]
-    figures = [_figure(figure, addresses.new("figure", name, figure.key), looks) for figure in section.figures]
-    lead = "".join(f"<p>{prose(part)}</p>" for part in paragraphs(section.lead))
-    return (
-        f'<section id="{place}"><h2><a href="#{place}">{escape(section.title)}</a></h2><div class="lead">{lead}</div>'
-        f"{''.join(tables)}{''.join(figures)}{_remarks(section)}{_rerun(section)}</section>"
-    )
+    figures = [_figure(figure, addresses.new("figure", name, figure.key), styles) for figure in section.figures]
+    return SectionPart(section, anchor, tables, figures)
 
 
-def _table(table: Table, address: str) -> str:
-    """With the same table in formats to paste elsewhere."""
-    formats = {"Markdown": table_markdown(table), "LaTeX": table_latex(table)}
-    buttons = "".join(f'<button type="button" data-copy="{name}">{name}</button>' for name in formats)
-    source = f'<script type="application/json">{script_json(formats)}</script>'
-    return table_html(table, address, f'<div class="copies">Copy as {buttons}{source}</div>')
+def _table(table: Table, anchor: str) -> TablePart:
+    seen = view(table)
+    classes = [_column_classes(seen, j) for j in range(len(seen.columns))]
+    return TablePart(table, seen, anchor, classes, {"Markdown": table_markdown(table), "LaTeX": table_latex(table)})
 
 
-def _figure(figure: Figure, address: str, looks: Looks) -> str:
-    note = "".join(f'<p class="note">{prose(part)}</p>' for part in paragraphs(figure.note))
-    if is_empty(figure):
-        title = f"<figcaption>{escape(figure.title)}</figcaption>"
-        return f'<figure class="empty" id="{address}">{title}<p class="note">Nothing to draw.</p>{note}</figure>'
-    return (
-        f'<figure class="plot {escape(figure.kind)}" id="{address}">'
-        f"<figcaption>{escape(figure.title)}</figcaption>"
-        '<div class="copies">Save as <button type="button" data-save="png">PNG</button>'
-        '<button type="button" data-save="svg">SVG</button></div>'
-        f'<div class="legend"></div><div class="drawing" role="img" aria-label="{escape(figure.title)}"></div>'
-        f'<script type="application/json" class="data">{script_json(plotly_figure(figure, looks))}</script>'
-        f"{note}</figure>"
-    )
+def _column_classes(seen: View, j: int) -> list[str]:
+    """CSS classes of a column: text or numbers, published or not, the first of its group or not."""
+    column = seen.columns[j]
+    first = j > 0 and seen.grouped and seen.columns[j - 1].group != column.group
+    named = {"text": seen.is_text(j), "published": column.published, "first": first}
+    return [name for name, holds in named.items() if holds]
 
 
-def _remarks(section: Section) -> str:
-    html = ""
-    if section.notes:
-        notes = "".join(f"<li>{prose(note)}</li>" for note in section.notes)
-        html += f'<aside class="skipped"><h3>Skipped or missing</h3><ul>{notes}</ul></aside>'
-    if section.limits:
-        limits = "".join(f"<p>{prose(part)}</p>" for part in paragraphs(section.limits))
-        html += f'<aside class="limits"><h3>What this does not show</h3>{limits}</aside>'
-    return html
-
-
-def _rerun(section: Section) -> str:
-    versions = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(version)}</dd></div>" for name, version in section.versions.items()
-    )
-    return (
-        '<div class="rerun"><h3>Rerun it</h3>'
-        f'<div class="command"><pre tabindex="0"><code>{escape(section.command)}</code></pre>'
-        '<button type="button" data-copy="command">Copy</button></div>'
-        f"<dl><div><dt>made</dt><dd>{escape(_date(section.made))}</dd></div>{versions}</dl></div>"
-    )
+def _figure(figure: Figure, anchor: str, styles: Styles) -> FigurePart:
+    return FigurePart(figure, anchor, None if is_empty(figure) else plotly_figure(figure, styles))

@@ -1,6 +1,7 @@
-"""What stands in a table, decided once for every format: words, digits, units, ranks, footnotes.
+"""What stands in a table, decided once for every format: text, digits, units, ranks, footnotes.
 
-Ranks are those of the numbers as they are printed: two rows that both show 85.1 share a place, whatever follows.
+Ranks are those of the numbers as they are printed: two rows that both show 85.1 share a rank, whatever follows.
+By hand, because no table library ranks numbers as they are printed or keeps means in line beside their ± errors.
 """
 
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from itertools import groupby
 from math import isfinite
 from string import ascii_lowercase
 
-from bayescal.experiments.findings import Column, Row, Table, Value
+from bayescal.benchmark.results import Column, Row, Table, Value
 
 BEST, SECOND = 1, 2
 NOTHING = "–"
@@ -18,10 +19,10 @@ PAPER = "paper, RN50"  # over numbers that were published, not measured here
 
 @dataclass(frozen=True)
 class Cell:
-    text: str = ""  # the mean, or words
+    text: str = ""  # the mean, or what stands in its place
     error: str = ""  # standard error, without ±
     number: bool = False
-    place: int = 0  # BEST, SECOND or neither
+    rank: int = 0  # BEST, SECOND or neither
     mark: str = ""  # of the footnote that says why there is no number
     why: str = ""
     n: int | None = None
@@ -29,7 +30,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Heading:
-    """Over a column. `paper` is said where the experiment's own words do not say that a column was published."""
+    """Over a column. `paper` is said where the experiment's own text does not say that a column was published."""
 
     title: str
     unit: str = ""
@@ -64,20 +65,20 @@ class View:
     def error_width(self, column: int) -> int:
         return max((len(cell.error) for cell in self.cells(column)), default=0)
 
-    def is_words(self, column: int) -> bool:
-        """Nothing but words (a tick, a name): not aligned as numbers are."""
+    def is_text(self, column: int) -> bool:
+        """No number in it (a tick, a name): not aligned as numbers are."""
         return not any(cell.number or cell.text == NOTHING for cell in self.cells(column))
 
 
 def view(table: Table) -> View:
     unit = _common_unit(table)
     marks = _marks(table)
-    places = [_places(table.rows, column) for column in table.columns]
+    ranks = [_ranks(table.rows, column) for column in table.columns]
     rows = tuple(
         (
             row,
             tuple(
-                _cell(row.cells.get(column.key, ""), column, places[j][i], marks)
+                _cell(row.cells.get(column.key, ""), column, ranks[j][i], marks)
                 for j, column in enumerate(table.columns)
             ),
         )
@@ -97,15 +98,15 @@ def _heading(column: Column, unit: str) -> Heading:
     return Heading(column.title, unit, PAPER if column.published and not said else "")
 
 
-def _cell(content: Value | str, column: Column, place: int, marks: dict[str, str]) -> Cell:
+def _cell(content: Value | str, column: Column, rank: int, marks: dict[str, str]) -> Cell:
     if isinstance(content, str):
         return Cell(content)
     mean = _scaled(content.mean, column)
     if mean is None:
         return Cell(NOTHING, mark=marks.get(content.why, ""), why=content.why)
     error = _scaled(content.error, column)
-    words = "" if error is None else digits(error, column.digits)
-    return Cell(digits(mean, column.digits, small=not column.unit), words, number=True, place=place, n=content.n)
+    spread = "" if error is None else digits(error, column.digits)
+    return Cell(digits(mean, column.digits, small=not column.unit), spread, number=True, rank=rank, n=content.n)
 
 
 def digits(number: float, after_the_point: int, small: bool = False) -> str:
@@ -118,7 +119,7 @@ def digits(number: float, after_the_point: int, small: bool = False) -> str:
     return text.replace("-", "−") if float(text.replace(",", "")) else text.lstrip("-")
 
 
-def _places(rows: Sequence[Row], column: Column) -> list[int]:
+def _ranks(rows: Sequence[Row], column: Column) -> list[int]:
     """Best and second among the rows in the running; where all are equal there is neither."""
     shown: dict[int, float] = {}
     for i, row in enumerate(rows):

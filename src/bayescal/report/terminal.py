@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from math import ceil
 from typing import TYPE_CHECKING
 
-from bayescal.experiments.findings import Table
+from bayescal.benchmark.results import Table
 from bayescal.report.tables import BEST, SECOND, Cell, View, column_groups, view
-from bayescal.report.words import paragraphs
+from bayescal.report.text import paragraphs
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -109,12 +109,12 @@ def _headings(seen: View, columns: Sequence[int], widths: Sequence[int], labels:
         line = Text(" " * labels)
         for j in columns:
             i = k - (height - len(wrapped[j]))
-            words = wrapped[j][i] if i >= 0 else ""
+            shown = wrapped[j][i] if i >= 0 else ""
             line.append(" " * GAP)
             style = "dim" if seen.columns[j].published else "bold"
-            blanks = widths[j] - _length(words)
-            before = blanks // 2 if seen.is_words(j) else blanks
-            line.append(" " * before + words + " " * (blanks - before), style)
+            blanks = widths[j] - _length(shown)
+            before = blanks // 2 if seen.is_text(j) else blanks
+            line.append(" " * before + shown + " " * (blanks - before), style)
         lines.append(line)
     return lines
 
@@ -122,17 +122,17 @@ def _headings(seen: View, columns: Sequence[int], widths: Sequence[int], labels:
 def _cell(cell: Cell, seen: View, j: int, width: int) -> "Text":
     from rich.text import Text
 
-    style = {BEST: "bold", SECOND: "underline"}.get(cell.place, "")
+    style = {BEST: "bold", SECOND: "underline"}.get(cell.rank, "")
     dim = "dim" if seen.columns[j].published else ""
-    words = _words(cell, seen.error_width(j))
-    blanks = width - _length(words)
-    before = blanks // 2 if seen.is_words(j) else blanks
+    shown = _written(cell, seen.error_width(j))
+    blanks = width - _length(shown)
+    before = blanks // 2 if seen.is_text(j) else blanks
     text = Text(" " * before, style=dim)
     text.append(cell.text, style)
-    return text.append(words[len(cell.text) :] + " " * (blanks - before))
+    return text.append(shown[len(cell.text) :] + " " * (blanks - before))
 
 
-def _words(cell: Cell, error_width: int) -> str:
+def _written(cell: Cell, error_width: int) -> str:
     """A cell without its look; means stand in line, with or without an error."""
     if not error_width:
         return cell.text + cell.mark
@@ -143,7 +143,7 @@ def _words(cell: Cell, error_width: int) -> str:
 def _widths(seen: View) -> list[int]:
     widths = []
     for j in range(len(seen.columns)):
-        cells = max((_length(_words(cell, seen.error_width(j))) for cell in seen.cells(j)), default=0)
+        cells = max((_length(_written(cell, seen.error_width(j))) for cell in seen.cells(j)), default=0)
         widths.append(max(cells, *map(_length, _title(seen, j, max(cells, TITLE)))))
     start = 0
     for name, size in column_groups(seen.columns):
@@ -158,17 +158,17 @@ def _title(seen: View, j: int, width: int) -> list[str]:
     return textwrap.wrap(str(seen.headings[j]), max(width, 1)) or [""]
 
 
-def _fold(words: str, width: int) -> list[str]:
-    lines = textwrap.wrap(words, max(width - 1, 1), subsequent_indent="  ") if _length(words) > width else [words]
+def _fold(shown: str, width: int) -> list[str]:
+    lines = textwrap.wrap(shown, max(width - 1, 1), subsequent_indent="  ") if _length(shown) > width else [shown]
     return lines or [""]
 
 
-def _pad(words: str, width: int) -> str:
-    return words + " " * (width - _length(words))
+def _pad(shown: str, width: int) -> str:
+    return shown + " " * (width - _length(shown))
 
 
-def _length(words: str) -> int:
+def _length(shown: str) -> int:
     """Cells on the screen: some letters are two wide."""
     from rich.cells import cell_len
 
-    return cell_len(words)
+    return cell_len(shown)

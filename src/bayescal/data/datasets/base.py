@@ -2,18 +2,20 @@
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from bayescal.data.manifest import Manifest, read_manifest
 from bayescal.errors import BayescalWarning, DataError
-from bayescal.space import Space, choice, log10_uniform, number, setting
 
 SELECTIONS = ("training-domain", "test-domain", "ood")
 SHIFTS = ("diversity", "correlation", "")
 _SHOWN = 5
+
+
+WITHOUT = " without "  # between the name of a fold and the number of the environment that its inner fold leaves out
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +33,13 @@ class Fold:
     test_val: np.ndarray | None = None  # of the test distribution
     ood_val: np.ndarray | None = None  # of neither the training nor the test distribution
     val: np.ndarray | None = None  # of the training distribution
+    left_out: int | None = None  # a training environment that is not learned from, but measured on
+
+    def without_each_environment(self) -> "list[Fold]":
+        """The inner folds: every training environment left out once. One alone cannot be left out."""
+        if len(self.train_environments) < 2:
+            return []
+        return [replace(self, name=f"{self.name}{WITHOUT}{e}", left_out=e) for e in self.train_environments]
 
     def __post_init__(self) -> None:
         taken = np.zeros(self.pool.shape, dtype=np.int64)
@@ -65,7 +74,7 @@ class Dataset:
     selection: str = "training-domain"
     shots: int = 16
     val_shots: int = 16
-    space: Space = field(default_factory=dict)  # in place of a method's own ranges
+    balanced: bool = True  # shots are spread evenly over environments; False: as the images of the class are
     base_classes: tuple[str, ...] = ()  # base-to-new: these are learned from …
     new_classes: tuple[str, ...] = ()  # … and these are tested on
     download: Callable[[Path], Path] | None = None  # fetches into a folder, and says what to read
@@ -75,28 +84,6 @@ class Dataset:
             raise DataError(f"{self.name}: unknown selection {self.selection!r} or shift {self.shift!r}.")
         if unknown := {*self.base_classes, *self.new_classes} - set(self.class_words):
             raise DataError(f"{self.name}: {min(unknown)!r} is not one of its classes.")
-
-
-def cal_space(
-    *,
-    env: tuple[float, float],
-    irm: tuple[float, float],
-    orth: tuple[float, float],
-    positions: tuple[str, ...] = ("end",),
-    class_specific: tuple[bool, ...] = (False,),
-) -> Space:
-    """The search of the CAL family on one data set: exponents of 10 for λ1, λ2, λ3, and the forms of the prompt."""
-    return {
-        "lambda_env": number(0.1, log10_uniform(*env)),
-        "lambda_irm": number(0.1, log10_uniform(*irm)),
-        "lambda_orth": number(0.1, log10_uniform(*orth)),
-        "position": _setting(positions),
-        "class_specific": _setting(class_specific),
-    }
-
-
-def _setting(options: tuple):
-    return setting(options[0], choice(*options) if len(options) > 1 else None)
 
 
 def leave_one_out_folds(manifest: Manifest, by_split: bool = False) -> list[Fold]:
@@ -120,7 +107,7 @@ def leave_one_out_folds(manifest: Manifest, by_split: bool = False) -> list[Fold
         missing = np.setdiff1d(needed, manifest.class_ids[~held_out & train])
         if missing.size:
             names = [manifest.classes[c] for c in missing]
-            skipped.append(f"{manifest.environments[environment]} (only place of {_first(names)})")
+            skipped.append(f"{manifest.environments[environment]} (the only environment with {_first(names)})")
             continue
         others = tuple(e for e in present if e != environment)
         folds.append(Fold(manifest.environments[environment], others, pool=~held_out & train, test=held_out & test))
@@ -175,8 +162,8 @@ def read_custom(path: Path) -> Manifest:
 def describe(path: Path, manifest: Manifest) -> Dataset:
     """As `custom_dataset`, for a manifest that has been read already."""
     has_parts = bool((manifest.splits != "").any())
-    place = Path(path).expanduser().absolute()
-    name = place.stem if place.is_file() else place.name
+    path = Path(path).expanduser().absolute()
+    name = path.stem if path.is_file() else path.name
     return Dataset(
         name=name,
         title=name,
@@ -196,7 +183,9 @@ def describe(path: Path, manifest: Manifest) -> Dataset:
 def _selection(fold: Fold) -> str:
     """Choose by training-domain validation, unless the data give only another kind of validation part."""
     given = [part for part in ("val", "test_val", "ood_val") if getattr(fold, part) is not None]
-    return {("test_val",): "test-domain", ("ood_val",): "ood"}.get(tuple(given), "training-domain")
+    if given == ["test_val"]:
+        return "test-domain"
+    return "ood" if given == ["ood_val"] else "training-domain"
 
 
 def _first(names: list[str]) -> str:

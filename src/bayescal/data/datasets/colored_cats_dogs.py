@@ -1,6 +1,6 @@
 """ColoredCatsDogs, CCD (Zhu et al. 2023): the colour behind an animal goes with its name, until the test.
 
-Made here from photos and masks, by `bayescal data make-ccd`; data/makers/colored_cats_dogs.py says how. The images that
+Made here from photos and masks, by `bayescal data make-ccd` (data/synthetic/colored_cats_dogs.py). The images that
 Zhu et al. share beside their code (https://github.com/LinLLLL/BayesCAL) are read too: folders train_1, train_2, val
 and test, and ColoredCatsDogs.json with the lists train, val and test of [path, number, class].
 """
@@ -10,12 +10,12 @@ import os
 from functools import partial
 from pathlib import Path
 
-from bayescal.data.datasets.base import Dataset, cal_space, part_folds
+from bayescal.data.datasets.base import Dataset, part_folds
 from bayescal.data.datasets.made import check_parts, read_made
 from bayescal.data.datasets.trees import Expected, as_words, first
-from bayescal.data.makers.pets import ANIMALS, SOURCE
-from bayescal.data.makers.shift import ENVIRONMENT_WORDS
 from bayescal.data.manifest import Manifest
+from bayescal.data.synthetic.pets import ANIMALS, SOURCE
+from bayescal.data.synthetic.shift import ENVIRONMENT_WORDS
 
 RELEASED = "ColoredCatsDogs.json"
 _SHARED = {
@@ -43,22 +43,22 @@ _EXPECTED = Expected(**_SHARED)
 
 def read_ccd(expected: Expected, path: Path) -> Manifest:
     """A folder that was made here, or one that Zhu et al. share."""
-    place = Path(path).expanduser()
-    if place.is_dir() and (place / RELEASED).is_file():
-        return check_parts(expected, expected.checked(_read_released(expected, place), place), place)
-    return read_made(expected, place)
+    path = Path(path).expanduser()
+    if path.is_dir() and (path / RELEASED).is_file():
+        return check_parts(expected, expected.checked(_read_released(expected, path), path), path)
+    return read_made(expected, path)
 
 
-def _read_released(expected: Expected, place: Path) -> Manifest:
+def _read_released(expected: Expected, path: Path) -> Manifest:
     try:
-        lists = json.loads((place / RELEASED).read_text(encoding="utf-8"))
+        lists = json.loads((path / RELEASED).read_text(encoding="utf-8"))
         entries = [(split, name, animal) for split in ("train", "val", "test") for name, _, animal in lists[split]]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise expected.refusal(place, f"{RELEASED} cannot be read ({error}).") from error
+        raise expected.refusal(path, f"{RELEASED} cannot be read ({error}).") from error
     rows, lost = [], []
     for split, name, animal in entries:
         relative = str(name).replace("\\", "/")
-        found = [place / below / relative for below in ("", "images") if (place / below / relative).is_file()]
+        found = [path / below / relative for below in ("", "images") if (path / below / relative).is_file()]
         if not found:
             lost.append(relative)
             continue
@@ -66,7 +66,7 @@ def _read_released(expected: Expected, place: Path) -> Manifest:
         # "Cat" and "cats" are the same class
         rows.append((os.path.abspath(found[0]), str(animal).lower().removesuffix("s"), environment, split))
     if lost or not rows:
-        raise expected.refusal(place, f"{len(lost)} of {len(entries)} images are missing: {first(lost)}.")
+        raise expected.refusal(path, f"{len(lost)} of {len(entries)} images are missing: {first(lost)}.")
     return Manifest.from_columns(*zip(*rows, strict=True))
 
 
@@ -78,6 +78,5 @@ CCD = Dataset(
     read=partial(read_ccd, _EXPECTED),
     folds=partial(part_folds, validation="test-domain"),
     selection="test-domain",
-    space=cal_space(env=(-1, 0), irm=(-1, 1), orth=(-1, 0), positions=("end", "middle")),
     **_SHARED,
 )

@@ -1,17 +1,17 @@
 """ColoredMNIST (Arjovsky et al. 2019): digits whose colour goes with their label in training and against it at test.
 
-Made here from MNIST, by `bayescal data make-coloredmnist`; data/makers/colored_mnist.py says how.
+Made here from MNIST, by `bayescal data make-coloredmnist`; data/synthetic/colored_mnist.py says how.
 """
 
 from functools import partial
 
-from bayescal.data.coloring import CLASS_NAMES
-from bayescal.data.datasets.base import Dataset, cal_space, part_folds
+from bayescal.data.datasets.base import Dataset, part_folds
 from bayescal.data.datasets.made import read_made
 from bayescal.data.datasets.trees import Expected
-from bayescal.data.makers.colored_mnist import CLASS_FOLDERS
-from bayescal.data.makers.mnist import SOURCE
-from bayescal.data.makers.shift import ENVIRONMENT_WORDS
+from bayescal.data.synthetic.colored_mnist import CLASS_FOLDERS
+from bayescal.data.synthetic.coloring import CLASS_NAMES
+from bayescal.data.synthetic.mnist import SOURCE
+from bayescal.data.synthetic.shift import ENVIRONMENT_WORDS
 
 _SHARED = {
     "title": "ColoredMNIST",
@@ -37,6 +37,5 @@ COLORED_MNIST = Dataset(
     read=partial(read_made, Expected(**_SHARED)),
     folds=partial(part_folds, validation="test-domain"),
     selection="test-domain",
-    space=cal_space(env=(-3, 0), irm=(-1, 1), orth=(-3, 0), positions=("end", "middle"), class_specific=(False, True)),
     **_SHARED,
 )

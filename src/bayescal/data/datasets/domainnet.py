@@ -84,11 +84,11 @@ _TREE = Tree(Expected(**_ABOUT))
 
 def read_domainnet(path: Path) -> Manifest:
     """The folders, or a CSV or JSON file; with the page's lists beside the folders, images have a split."""
-    place = Path(path).expanduser()
-    manifest = _TREE.read(place)
-    if _TREE.expected.is_list(place):
+    path = Path(path).expanduser()
+    manifest = _TREE.read(path)
+    if _TREE.expected.is_list(path):
         return manifest
-    root, _ = _TREE.environment_folders(place)
+    root, _ = _TREE.environment_folders(path)
     folder = next((f for f in (root, root / "txt", root / "splits") if all((f / n).is_file() for n in LISTS)), None)
     return manifest if folder is None else _with_splits(manifest, root, folder)
 

@@ -4,7 +4,6 @@ import os
 import shutil
 import sys
 import tarfile
-import tempfile
 import urllib.error
 import urllib.request
 import zipfile
@@ -14,8 +13,9 @@ from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 
-from bayescal.data.progress import progress_bar
 from bayescal.errors import DataError
+from bayescal.util.atomic import folder_beside, replacing
+from bayescal.util.progress import progress_bar
 
 _BLOCK = 1 << 20
 _PATIENCE = 60  # seconds without an answer
@@ -25,26 +25,31 @@ def fetch(address: str, file: Path) -> Path:
     """Download one file; one that is there already is left as it is."""
     if file.exists():
         return file
-    part = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with urllib.request.urlopen(address, timeout=_PATIENCE) as answer, open(part, "wb") as stream:
-            expected = int(answer.headers.get("Content-Length") or 0)
-            with progress_bar(file.name, expected or None, sys.stderr.isatty(), is_bytes=True) as advance:
-                while block := answer.read(_BLOCK):
-                    stream.write(block)
-                    advance(len(block))
-            if expected and stream.tell() != expected:
-                raise OSError(f"{stream.tell():,} of {expected:,} bytes came")
-        os.replace(part, file)
+        with replacing(file) as draft:
+            _download(address, draft, file.name)
     except (OSError, HTTPException, ValueError) as error:  # a refused address is an OSError too
         reason = getattr(error, "reason", None) or error
         raise DataError(
             f"{address}: could not be downloaded ({reason}). Download it by other means and put it at {file}."
         ) from error
-    finally:
-        part.unlink(missing_ok=True)
     return file
+
+
+def _download(address: str, draft: Path, title: str) -> None:
+    with urllib.request.urlopen(address, timeout=_PATIENCE) as answer, open(draft, "wb") as stream:
+        expected = int(answer.headers.get("Content-Length") or 0)
+        with progress_bar(_shown(title), expected or None, amount="bytes") as bar:
+            while block := answer.read(_BLOCK):
+                stream.write(block)
+                bar.advance(len(block))
+        if expected and stream.tell() != expected:
+            raise OSError(f"{stream.tell():,} of {expected:,} bytes came")
+
+
+def _shown(title: str) -> str | None:
+    return title if sys.stderr.isatty() else None
 
 
 def is_archive(path: Path) -> bool:
@@ -66,9 +71,8 @@ def unpack(archive: Path, target: Path, inner: str = "") -> Path:
     Links and devices in an archive are left out, and paths that lead elsewhere are refused.
     """
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as temporary:
-            draft = Path(temporary) / "content"
+        with folder_beside(target) as temporary:
+            draft = temporary / "content"
             draft.mkdir()
             _extract(archive, draft)
             found = draft / inner
@@ -85,7 +89,7 @@ def unpack(archive: Path, target: Path, inner: str = "") -> Path:
 class _Member(NamedTuple):
     name: str
     size: int
-    open: Callable[[], IO[bytes] | None]
+    open: Callable[[], IO[bytes]]
 
 
 def _extract(archive: Path, folder: Path) -> None:
@@ -108,7 +112,13 @@ def _zip_members(content: zipfile.ZipFile) -> Iterator[_Member]:
 def _tar_members(content: tarfile.TarFile) -> Iterator[_Member]:
     for info in content:
         if info.isfile():
-            yield _Member(info.name, info.size, lambda info=info: content.extractfile(info))
+            yield _Member(info.name, info.size, lambda info=info: _file(content, info))
+
+
+def _file(content: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
+    source = content.extractfile(info)
+    assert source is not None, f"{info.name} is a file"
+    return source
 
 
 def _write_all(archive: Path, members: list[_Member], folder: Path) -> None:
@@ -117,13 +127,13 @@ def _write_all(archive: Path, members: list[_Member], folder: Path) -> None:
         raise DataError(
             f"{archive}: needs {total / 1e9:.1f} GB, and {folder.parent.parent} has {free / 1e9:.1f} GB left."
         )
-    with progress_bar(archive.name, len(members), sys.stderr.isatty()) as advance:
+    with progress_bar(_shown(archive.name), len(members)) as bar:
         for member in members:
-            place = folder / _safe_path(archive, member.name)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with member.open() as source, open(place, "wb") as stream:
+            target = folder / _safe_path(archive, member.name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with member.open() as source, open(target, "wb") as stream:
                 shutil.copyfileobj(source, stream, _BLOCK)
-            advance(1)
+            bar.advance()
 
 
 def _safe_path(archive: Path, name: str) -> str:

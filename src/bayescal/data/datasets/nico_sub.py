@@ -1,7 +1,7 @@
 """NICO_SUB: the images and parts of NICO (see nico.py) with its 19 subclasses as classes.
 
 Used for the study of convergence and for base-to-new; the order of the classes below is that of Zhu et al. Not every
-subclass occurs in every context, so some class × environment cells are empty: shots then come from the others.
+subclass occurs in every context, so some class × environment cells are empty. Shots are drawn as NICO's are.
 """
 
 from bayescal.data.datasets.nico import nico_dataset

@@ -4,7 +4,6 @@ Class folders as in the released archive OfficeHomeDataset_10072016 (the list ag
 Transfer-Learning-Library). The archive writes "Real World" with a blank; `Real_World` and `RealWorld` are read too.
 """
 
-from bayescal.data.datasets.base import cal_space
 from bayescal.data.datasets.trees import as_words, tree_dataset
 
 CLASSES = """
@@ -36,5 +35,4 @@ OFFICE_HOME = tree_dataset(
     source="OfficeHomeDataset_10072016.zip, linked at http://hemanthdv.org/OfficeHome-Dataset/. "
     "`bayescal data prepare` reads the archive.",
     citation="Venkateswara et al., Deep Hashing Network for Unsupervised Domain Adaptation, CVPR 2017",
-    space=cal_space(env=(-3, 0), irm=(-2, 0), orth=(-3, 0)),
 )

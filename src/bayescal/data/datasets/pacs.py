@@ -4,7 +4,6 @@ Layout as DomainBed's download script leaves it; the released archive puts the e
 The lists of files that come beside it (train, crossval, test) are not used: each environment is held out whole.
 """
 
-from bayescal.data.datasets.base import cal_space
 from bayescal.data.datasets.trees import as_words, tree_dataset
 
 PACS = tree_dataset(
@@ -27,7 +26,6 @@ PACS = tree_dataset(
     "domainbed/scripts/download.py (https://github.com/facebookresearch/DomainBed). "
     "`bayescal data prepare` reads the archive.",
     citation="Li et al., Deeper, Broader and Artier Domain Generalization, ICCV 2017",
-    space=cal_space(env=(-4, -1), irm=(-1, 0), orth=(-4, -1)),
     base_classes=("dog", "elephant", "giraffe", "guitar", "horse"),
     new_classes=("house", "person"),
 )

@@ -83,18 +83,18 @@ class Tree:
 
     def read(self, path: Path) -> Manifest:
         """A folder that holds the environments, or one around it, or a CSV or JSON file."""
-        place = Path(path).expanduser()
-        if self.expected.is_list(place):
-            return self.expected.read_list(place)
-        rows = list(self.rows(place))
+        path = Path(path).expanduser()
+        if self.expected.is_list(path):
+            return self.expected.read_list(path)
+        rows = list(self.rows(path))
         if not rows:
-            raise self.expected.refusal(place, "found the environments' folders and no images of known classes.")
+            raise self.expected.refusal(path, "found the environments' folders and no images of known classes.")
         paths, classes, environments = zip(*rows, strict=True)
-        return self.expected.checked(Manifest.from_columns(paths, classes, environments), place)
+        return self.expected.checked(Manifest.from_columns(paths, classes, environments), path)
 
-    def rows(self, place: Path) -> Iterator[tuple[str, str, str]]:
+    def rows(self, path: Path) -> Iterator[tuple[str, str, str]]:
         """Path, class and environment of each image."""
-        root, folders = self.environment_folders(place)
+        root, folders = self.environment_folders(path)
         unknown = []
         for environment, folder in folders.items():
             known, strange = self._named(_class_level(folder), self.expected.class_words)
@@ -107,10 +107,10 @@ class Tree:
                 f"{root}: left out {len(unknown)} folders that are no class of {self.expected.title}: {first(unknown)}"
             )
 
-    def environment_folders(self, place: Path) -> tuple[Path, dict[str, Path]]:
+    def environment_folders(self, path: Path) -> tuple[Path, dict[str, Path]]:
         """The folder that holds the environments, and the folder of each; archives put others around them."""
-        best: tuple[Path, dict[str, Path]] = (place, {})
-        for folder in _folders_around(place, _DEPTH):
+        best: tuple[Path, dict[str, Path]] = (path, {})
+        for folder in _folders_around(path, _DEPTH):
             known, _ = self._named(folder, self.expected.environment_words)
             if len(known) > len(best[1]):
                 best = (folder, known)
@@ -171,9 +171,9 @@ def first(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
-def _folders_around(place: Path, depth: int) -> Iterator[Path]:
+def _folders_around(path: Path, depth: int) -> Iterator[Path]:
     """A folder and those below it, the nearest first."""
-    level = [place]
+    level = [path]
     for _ in range(depth):
         yield from level
         level = [child for folder in level for child in visible_folders(folder)]

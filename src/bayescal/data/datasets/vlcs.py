@@ -5,7 +5,6 @@ text tower as "caltech", "labelme", "sun" and "pascal": the years and numbers me
 CALTECH, LABELME, SUN and PASCAL are read too.
 """
 
-from bayescal.data.datasets.base import cal_space
 from bayescal.data.datasets.trees import as_words, tree_dataset
 
 VLCS = tree_dataset(
@@ -29,5 +28,4 @@ VLCS = tree_dataset(
     "(https://github.com/facebookresearch/DomainBed). `bayescal data prepare` reads the archive.",
     citation="Fang et al., Unbiased Metric Learning: On the Utilization of Multiple Datasets and Web Images for "
     "Softening Bias, ICCV 2013",
-    space=cal_space(env=(-2, -1), irm=(-1, 0), orth=(-2, -1)),
 )

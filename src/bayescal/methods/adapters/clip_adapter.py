@@ -3,20 +3,22 @@
     A(f) = ReLU(ReLU(f W1) W2),  W1: d → d/4,  W2: d/4 → d,      f* = α A(f) + (1 − α) f
     L = CE( s · cos(f_I*, f_T), y )
 
-The image side is adapted by default (α = 0.2), the text side or both as a setting. No biases, so f* scales with f and
-the length of a backbone's features does not matter. α stays as it is set: at 0 this is zero-shot CLIP.
+The image side is adapted by default (α = 0.2, on mini 0.5), the text side or both as a setting. No biases, so f* scales
+with f and the length of a backbone's features does not matter. α stays as it is set: at 0 this is zero-shot CLIP.
 """
 
 from typing import ClassVar
 
 from torch import Tensor
 
-from bayescal import objectives, rng
+from bayescal.engine import rng
+from bayescal.engine.optim import AdamW, Optimizer, constant
+from bayescal.engine.params import per_run
 from bayescal.errors import MethodError
-from bayescal.methods.base import Batch, Method, Params, Runs, Samples, Schedule, Task, Terms
-from bayescal.methods.zero_shot import ZeroShot
-from bayescal.optim import AdamW, Optimizer, constant, per_row
-from bayescal.space import Space, number, setting
+from bayescal.methods import losses
+from bayescal.methods.contract import Batch, Method, Params, Runs, Samples, Task, Terms
+from bayescal.methods.hyperparameters import Space, number, setting
+from bayescal.methods.text.zero_shot import ZeroShot
 
 SIDES = {"image": ("image",), "text": ("text",), "both": ("image", "text")}
 
@@ -27,28 +29,30 @@ class CLIPAdapter(Method):
     learns = "a bottleneck network on image features, added to them"
     cost = "one pass of the bottleneck"
     citation = "Gao et al., CLIP-Adapter: Better Vision-Language Models with Feature Adapters, IJCV 2024"
-    optimizer: ClassVar[Optimizer] = AdamW()
-    schedule: ClassVar[Schedule] = staticmethod(constant)
+    uses_text = True
+    reads_new_names = True
+    optimizer: Optimizer = AdamW()
+    schedule = staticmethod(constant)
     space: ClassVar[Space] = {
         "learning_rate": number(3e-4),
         "weight_decay": number(0.01),
         "epochs": setting(30),
         "batch_size": setting(32),
-        "adapter_ratio": number(0.2),  # α
-        "adapter_side": setting("image"),  # image, text or both
-        "adapter_reduction": setting(4),
+        "ratio": number(lambda b: b.adapter_ratio),  # α
+        "side": setting("image"),  # image, text or both
+        "reduction": setting(4),
         "template": setting(lambda b: b.template),
     }
 
     def __init__(self, task: Task, runs: Runs):
         super().__init__(task, runs)
-        if runs["adapter_side"] not in SIDES:
-            raise MethodError(f"adapter_side is {runs['adapter_side']!r}, expected one of {', '.join(SIDES)}")
-        self.sides = SIDES[runs["adapter_side"]]
+        if runs["side"] not in SIDES:
+            raise MethodError(f"side is {runs['side']!r}, expected one of {', '.join(SIDES)}")
+        self.sides = SIDES[runs["side"]]
         self.text = ZeroShot(task, runs).prepare({}, 0)[:, 0]  # (R, C, D)
 
     def init(self, train: Samples) -> Params:
-        width, narrow = self.task.dim, max(1, self.task.dim // self.runs["adapter_reduction"])
+        width, narrow = self.task.dim, max(1, self.task.dim // self.runs["reduction"])
         shapes = {"down": (width, narrow), "up": (narrow, width)}
         params: Params = {}
         for side in self.sides:
@@ -63,18 +67,18 @@ class CLIPAdapter(Method):
         if side not in self.sides:
             return features
         change = ((features @ params[f"{side}.down"]).relu() @ params[f"{side}.up"]).relu()
-        ratio = per_row(self.runs["adapter_ratio"], change)
+        ratio = per_run(self.runs["ratio"], change)
         return ratio * change + (1 - ratio) * features
 
     def loss(self, params: Params, batch: Batch) -> Terms:
         logits = self.logits(self.prepare(params, 0), batch.features)[:, 0]
-        ce = objectives.cross_entropy(logits, batch.labels)
+        ce = losses.cross_entropy(logits, batch.labels)
         return {"ce": ce, "total": ce}
 
-    def prepare(self, params: Params, draws: int) -> tuple[Params, Tensor]:
+    def prepare(self, params: Params, samples: int) -> tuple[Params, Tensor]:
         return params, self.adapted(params, "text", self.text)
 
     def logits(self, prepared: tuple[Params, Tensor], features: Tensor, groups: Tensor | None = None) -> Tensor:
         params, text = prepared
         images = self.adapted(params, "image", features)
-        return objectives.cosine_logits(images, text, self.task.logit_scale)[:, None]
+        return losses.cosine_logits(images, text, self.task.logit_scale)[:, None]

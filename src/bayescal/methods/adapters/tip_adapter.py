@@ -6,8 +6,8 @@ Keys K (n, d) are the normalised training features, values V (n, C) their labels
 cache) and β (sharpness) start at 1 and 5 and are searched on validation images, never on test images: 200 values of β
 and 20 of α up to the search scale. Accuracy decides, the start wins ties, then the smaller β, then the smaller α.
 
-Tip-Adapter-F makes the keys learnable (20 epochs of AdamW at α = 1, β = 5); its epoch is the one with the best
-validation accuracy (`best_params`), and the search follows.
+Tip-Adapter-F makes the keys learnable (20 epochs of AdamW at α = 1, β = 5; on mini 3 and 2); its epoch is the one with
+the best validation accuracy (`best_params`), and the search follows (on mini up to α = 5).
 """
 
 import math
@@ -17,23 +17,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bayescal import objectives
+from bayescal.engine.optim import AdamW, Optimizer
 from bayescal.errors import MethodError
-from bayescal.methods.base import Batch, Method, Params, Runs, Samples, Task, Terms
-from bayescal.methods.zero_shot import ZeroShot
-from bayescal.optim import AdamW, Optimizer
-from bayescal.space import Space, number, setting
+from bayescal.methods import losses
+from bayescal.methods.contract import Batch, Method, Params, Runs, Samples, Task, Terms
+from bayescal.methods.hyperparameters import Space, number, setting
+from bayescal.methods.text.zero_shot import ZeroShot
 
 SMALLEST = 0.1  # first value of both searches; 0 would switch the cache off
-SEARCH_MEMORY = 1 << 24  # likenesses that the search looks at in one go
+SEARCH_MEMORY = 1 << 24  # similarities that the search holds at once
 
 TIP: Space = {
-    "tip_alpha": number(1.0),
-    "tip_beta": number(5.0),
-    "tip_beta_max": setting(20.0),  # the search goes from 0.1 to here
-    "tip_beta_steps": setting(200),
-    "tip_alpha_max": setting(20.0),
-    "tip_alpha_steps": setting(20),
+    "alpha": number(1.0),
+    "beta": number(5.0),
+    "beta_max": setting(20.0),  # the search goes from 0.1 to here
+    "beta_steps": setting(200),
+    "alpha_max": setting(20.0),
+    "alpha_steps": setting(20),
     "template": setting(lambda b: b.template),
 }
 
@@ -44,6 +44,8 @@ class TipAdapter(Method):
     learns = "nothing by gradient: a cache of the training features; two numbers from validation images"
     cost = "none; the search tries 4,000 settings on the validation images"
     citation = "Zhang et al., Tip-Adapter: Training-free Adaption of CLIP for Few-shot Classification, ECCV 2022"
+    trained_by_gradient = False
+    uses_text = True
     frozen = ("keys", "values", "alpha", "beta")
     predict_chunk = 4096  # every image is compared with every key
     space: ClassVar[Space] = TIP
@@ -56,14 +58,14 @@ class TipAdapter(Method):
         return {
             "keys": F.normalize(train.features, dim=-1),  # (R, n, D)
             "values": F.one_hot(train.labels, self.task.n_classes).to(train.features) * train.mask[..., None],
-            "alpha": self.runs["tip_alpha"].clone(),  # (R,)
-            "beta": self.runs["tip_beta"].clone(),
+            "alpha": self.runs["alpha"].clone(),  # (R,)
+            "beta": self.runs["beta"].clone(),
         }
 
     def loss(self, params: Params, batch: Batch) -> Terms:
         raise MethodError("Tip-Adapter has nothing to train; tip-adapter-f trains the keys")
 
-    def prepare(self, params: Params, draws: int) -> Params:
+    def prepare(self, params: Params, samples: int) -> Params:
         known = params["values"].shape[-1]
         if known != self.task.n_classes:
             raise MethodError(f"{self.title} knows the {known} classes it was trained with, not {self.task.n_classes}")
@@ -75,31 +77,31 @@ class TipAdapter(Method):
         return (zero_shot + prepared["alpha"][:, None, None] * cache)[:, None]
 
     def parts(self, params: Params, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Zero-shot logits (R, N, C) and likeness to every key (R, N, n) of images (N, D) or (R, N, D)."""
-        zero_shot = objectives.cosine_logits(features, self.text, self.task.logit_scale)
+        """Zero-shot logits (R, N, C) and similarity to every key (R, N, n) of images (N, D) or (R, N, D)."""
+        zero_shot = losses.cosine_logits(features, self.text, self.task.logit_scale)
         return zero_shot, F.normalize(features, dim=-1) @ params["keys"].transpose(1, 2)
 
     @torch.no_grad()
     def finish(self, params: Params, val: Samples) -> Params:
         zero_shot, affinity = self.parts(params, val.features)
-        rows = max(1, SEARCH_MEMORY // max(1, affinity[0].numel()))
+        at_once = max(1, SEARCH_MEMORY // max(1, affinity[0].numel()))
         chosen = [
             search(
-                zero_shot[at : at + rows],
-                affinity[at : at + rows],
-                {name: value[at : at + rows] for name, value in params.items()},
-                val.labels[at : at + rows],
-                val.mask[at : at + rows],
+                zero_shot[at : at + at_once],
+                affinity[at : at + at_once],
+                {name: value[at : at + at_once] for name, value in params.items()},
+                val.labels[at : at + at_once],
+                val.mask[at : at + at_once],
                 (self.grid("alpha"), self.grid("beta")),
             )
-            for at in range(0, len(self.runs), rows)
+            for at in range(0, len(self.runs), at_once)
         ]
         alpha, beta = (torch.cat(parts) for parts in zip(*chosen, strict=True))
         return {**params, "alpha": alpha, "beta": beta}
 
     def grid(self, name: str) -> list[float]:
         """The values of α or β that are tried."""
-        top, steps = self.runs[f"tip_{name}_max"], self.runs[f"tip_{name}_steps"]
+        top, steps = self.runs[f"{name}_max"], self.runs[f"{name}_steps"]
         return [SMALLEST + i * (top - SMALLEST) / steps for i in range(steps)]
 
 
@@ -108,8 +110,9 @@ class TipAdapterF(TipAdapter):
     title = "Tip-Adapter-F"
     learns = "the keys of a cache of the training features; two numbers from validation images"
     cost = "one product of the batch with the keys"
+    trained_by_gradient = True
     frozen = ("values", "alpha", "beta")
-    optimizer: ClassVar[Optimizer] = AdamW(eps=1e-4)
+    optimizer: Optimizer = AdamW(eps=1e-4)
 
     @staticmethod
     def schedule(base: Tensor, epoch: int, epochs: int) -> Tensor:
@@ -122,10 +125,13 @@ class TipAdapterF(TipAdapter):
         "epochs": setting(20),
         "batch_size": setting(256),
         **TIP,
+        "alpha": number(lambda b: b.cache_alpha),
+        "beta": number(lambda b: b.cache_beta),
+        "alpha_max": setting(lambda b: b.cache_alpha_max),
     }
 
     def loss(self, params: Params, batch: Batch) -> Terms:
-        ce = objectives.cross_entropy(self.logits(params, batch.features)[:, 0], batch.labels)
+        ce = losses.cross_entropy(self.logits(params, batch.features)[:, 0], batch.labels)
         return {"ce": ce, "total": ce}
 
 
@@ -142,7 +148,7 @@ def search(
     mask: Tensor,
     grid: tuple[list[float], list[float]],
 ) -> tuple[Tensor, Tensor]:
-    """α and β (R,) with the most validation images right; rows may have different numbers of images.
+    """α and β (R,) with the most validation images right; runs may have different numbers of images.
 
     zero_shot (R, N, C), affinity (R, N, n), labels and mask (R, N); grid: the α and the β that are tried.
     """

@@ -1,0 +1,257 @@
+"""What `fit` does by default, against every single method on the same images: all labelled images of a fold.
+
+Not a search: nothing is chosen among trials, and no validation images are kept. A case is a fold and a seed; all cases
+of a data set are trained together, as stacks. What was measured is kept as a file per data set, which the tables read.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bayescal.benchmark.bench import Bench, MissingRecordsError, Search
+from bayescal.benchmark.experiments.experiment import Experiment, make_section, value
+from bayescal.benchmark.prepared import PreparedDataset
+from bayescal.benchmark.results import Column, Row, Section, Table, Value
+from bayescal.estimator.members import MEMBERS, Member
+from bayescal.estimator.stacked_training import Case, Stacked, train_stacked
+from bayescal.evaluation import metrics
+from bayescal.evaluation.calibration import at_temperature
+from bayescal.evaluation.stacking import mixture
+from bayescal.training.runs import Run
+from bayescal.training.stack import train_runs
+from bayescal.util.atomic import write_text
+from bayescal.util.jsonable import dumps
+
+FORMAT = 1
+SAMPLES = 20
+# Methods with their own defaults, trained on the same images; those without gradient need no epochs chosen either.
+SINGLES = (
+    Member("coop", "CoOp", "coop"),
+    Member("coop-class", "CoOp, class-specific", "coop", {"class_specific": True}),
+    Member("cal", "CAL", "cal"),
+    Member("taskres", "TaskRes", "taskres"),
+    Member("clip-adapter", "CLIP-Adapter", "clip-adapter"),
+    Member("tip-adapter-f", "Tip-Adapter-F", "tip-adapter-f"),
+)
+ROWS = {
+    "auto": "auto (what `fit` does)",
+    "equal": "mean of its members",
+    **{member.name: member.title for member in (*MEMBERS, *SINGLES)},
+}
+COLUMNS = (
+    Column("accuracy", "accuracy", "high"),
+    Column("worst", "worst environment", "high"),
+    Column("nll", "NLL", "low", "", 3),
+    Column("ece", "ECE", "low", "%"),
+)
+Measured = dict[str, dict[str, float]]  # row → metric → number
+
+
+def searches(bench: Bench) -> list[Search]:
+    return []
+
+
+def train(bench: Bench) -> None:
+    """Measure what has not been measured yet."""
+    for data in bench.options.datasets:
+        prepared = bench.sources.prepared(data)
+        path = _path(bench, data)
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_text(path, dumps(measure(prepared, bench.options.seeds, data if bench.show else None)))
+
+
+def _path(bench: Bench, data: str) -> Path:
+    """A file for everything that decides the outcome."""
+    prepared = bench.sources.prepared(data)
+    cases = [prepared.splits(fold, seed).digest for fold in prepared.folds for seed in bench.options.seeds]
+    members = [asdict(member) for member in (*MEMBERS, *SINGLES)]
+    about = [FORMAT, prepared.backbone_info.fingerprint, str(prepared.backbone_info.defaults), cases, members]
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+    return bench.output / "auto" / f"{data}-{digest}.json"
+
+
+def measure(prepared: PreparedDataset, seeds: tuple[int, ...], progress: str | None) -> list[dict[str, Any]]:
+    """Every case: metrics of every row on the test images, what was expected, and the weights."""
+    problem, defaults = prepared.problem, prepared.backbone_info.defaults
+    keys = [(fold, seed) for fold in prepared.folds for seed in seeds]
+    splits = [prepared.splits(fold, seed) for fold, seed in keys]
+    labelled = [
+        prepared.feature_rows(np.concatenate([own.train, own.eval_sets["val"]])) for own in splits
+    ]  # fmt: skip
+    tests = [prepared.feature_rows(own.eval_sets["test"]) for own in splits]
+    cases = [Case(images, seed) for images, (_, seed) in zip(labelled, keys, strict=True)]
+    stacks = train_stacked(problem, defaults, cases, SAMPLES, progress=progress)
+    singles: list[dict[str, Tensor]] = [{} for _ in cases]
+    for member in SINGLES:
+        runs = [Run(member.config(defaults, len(case.train)), case.seed, case.train) for case in cases]
+        for own, result, test in zip(singles, train_runs(member.method, problem, runs), tests, strict=True):
+            own[member.name] = result.predict(problem, problem.features[test], samples=SAMPLES).probs[0]
+    return [
+        _case(prepared, fold.name, stacked, test, single)
+        for (fold, _), stacked, test, single in zip(keys, stacks, tests, singles, strict=True)
+    ]
+
+
+@torch.no_grad()
+def _case(
+    prepared: PreparedDataset, fold: str, stacked: Stacked, test: Tensor, singles: dict[str, Tensor]
+) -> dict[str, Any]:
+    problem = prepared.problem
+    features, labels, groups = problem.features[test], problem.labels[test], problem.environments[test]
+    members = {
+        name: result.predict(problem, features, samples=SAMPLES).probs[0] for name, result in stacked.members.items()
+    }
+    probs = torch.stack(list(members.values()))
+    rows = {
+        "auto": at_temperature(mixture(stacked.weights, probs), stacked.temperature),
+        "equal": probs.mean(0),
+        **members,
+        **singles,
+    }
+    return {
+        "fold": fold,
+        "seed": stacked.case.seed,
+        "images": len(stacked.case.train),
+        "weights": dict(zip(members, stacked.weights.tolist(), strict=True)),
+        "temperature": stacked.temperature,
+        "left_out": "environments" if stacked.folds.by_environment else "folds",
+        "expected": asdict(stacked.expected()),
+        "rows": {name: _metrics(own, labels, groups, prepared) for name, own in rows.items()},
+    }
+
+
+def _metrics(probs: Tensor, labels: Tensor, groups: Tensor, prepared: PreparedDataset) -> dict[str, float]:
+    one = probs[None]
+    return {
+        "accuracy": float(metrics.accuracy(one, labels)),
+        "worst": float(metrics.worst_group_accuracy(one, labels, groups, len(prepared.manifest.environments))),
+        "nll": float(metrics.nll(one, labels)),
+        "ece": float(metrics.ece(one, labels)),
+    }
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def section(bench: Bench) -> Section:
+    found = {data: _read(bench, data) for data in bench.options.datasets}
+    tables = [_mean_table(bench, found), *(_table(bench, data, cases) for data, cases in found.items())]
+    tables += [_estimates(bench, found), _weights(bench, found)]
+    return make_section(bench, "auto", "What fit does by default", _lead(found), tables, limits=LIMITS)
+
+
+LIMITS = (
+    "All rows are trained on the same images, training and validation images of the protocol together; methods that "
+    "choose an epoch or two numbers on validation images have none here and use their defaults. The members and their "
+    "numbers were chosen on these data sets, by left-out training environments (docs/auto.md)."
+)
+
+
+def _read(bench: Bench, data: str) -> list[dict[str, Any]]:
+    path = _path(bench, data)
+    if not path.exists():
+        raise MissingRecordsError(f"auto has not been measured on {data} yet: run `{bench.command('auto')}`")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def by_seed(cases: list[dict[str, Any]], row: str, metric: str) -> dict[int, float]:
+    """Mean over folds of every seed; of "worst", the lowest."""
+    found: dict[int, list[float]] = {}
+    for case in cases:
+        found.setdefault(case["seed"], []).append(case["rows"][row][metric])
+    return {seed: float(min(own) if metric == "worst" else np.mean(own)) for seed, own in sorted(found.items())}
+
+
+def _cells(cases: list[dict[str, Any]], row: str) -> dict[str, Value | str]:
+    return {column.key: value(by_seed(cases, row, column.key)) for column in COLUMNS}
+
+
+def _table(bench: Bench, data: str, cases: list[dict[str, Any]]) -> Table:
+    rows = tuple(Row(title, _cells(cases, name)) for name, title in ROWS.items())
+    per_class = cases[0]["images"] / len(bench.sources.prepared(data).manifest.classes)
+    note = f"{per_class:.0f} labelled images per class; mean over folds. ± is the standard error over seeds."
+    return Table(f"auto/{data}", bench.dataset(data).title, COLUMNS, rows, note)
+
+
+def _mean_table(bench: Bench, found: dict[str, list[dict[str, Any]]]) -> Table:
+    """Every data set counts the same."""
+    seeds = bench.options.seeds
+
+    def mean(row: str, metric: str) -> Value:
+        own = [by_seed(cases, row, metric) for cases in found.values()]
+        return value({seed: float(np.mean([scores[seed] for scores in own])) for seed in seeds})
+
+    rows = tuple(Row(title, {c.key: mean(name, c.key) for c in COLUMNS}) for name, title in ROWS.items())
+    title = f"Mean over {len(found)} data sets"
+    return Table("auto", title, COLUMNS, rows, "± is the standard error over seeds of the mean over data sets.")
+
+
+def _estimates(bench: Bench, found: dict[str, list[dict[str, Any]]]) -> Table:
+    """What was expected of an unseen environment beside what came out there."""
+    columns = (
+        Column("expected", "expected"), Column("truth", "found"), Column("error", "mean |difference|", "low"),
+        Column("covered", "inside the interval"), Column("width", "width of the interval"),
+        Column("seen", "seen environments"), Column("cases", "cases", "", "", 0),
+    )  # fmt: skip
+    rows = []
+    for data, cases in found.items():
+        known = [case for case in cases if case["expected"]["unseen"] is not None]
+        pairs = [(case["expected"], case["rows"]["auto"]["accuracy"]) for case in known]
+        seen = [case["expected"]["seen"] for case in cases if case["expected"]["seen"] is not None]
+        cells: dict[str, Value | str] = {
+            "seen": Value(float(np.mean(seen)) if seen else None),
+            "cases": Value(float(len(cases))),
+        }
+        if pairs:
+            cells |= {
+                "expected": Value(float(np.mean([e["unseen"] for e, _ in pairs]))),
+                "truth": Value(float(np.mean([truth for _, truth in pairs]))),
+                "error": Value(float(np.mean([abs(e["unseen"] - truth) for e, truth in pairs]))),
+                "covered": Value(float(np.mean([e["low"] <= truth <= e["high"] for e, truth in pairs]))),
+                "width": Value(float(np.mean([e["high"] - e["low"] for e, _ in pairs]))),
+            }
+        else:
+            cells["expected"] = Value(None, why="one training environment")
+        rows.append(Row(bench.dataset(data).title, cells, ranked=False))
+    note = "Interval: 90 %. Cases: folds × seeds. With one training environment nothing is expected."
+    return Table("auto/expected", "What was expected of unseen environments", columns, tuple(rows), note)
+
+
+def _weights(bench: Bench, found: dict[str, list[dict[str, Any]]]) -> Table:
+    columns = tuple(Column(data, bench.dataset(data).title) for data in found)
+
+    def mean(member: str, cases: list[dict[str, Any]]) -> Value:
+        return Value(float(np.mean([case["weights"][member] for case in cases])))
+
+    rows = tuple(
+        Row(member.title, {data: mean(member.name, cases) for data, cases in found.items()}, ranked=False)
+        for member in MEMBERS
+    )
+    return Table("auto/weights", "Weights of the members", columns, rows, "Mean over folds and seeds.")
+
+
+def _lead(found: dict[str, list[dict[str, Any]]]) -> str:
+    """How often auto is ahead of what it is made of, in words made from the numbers."""
+
+    def mean(row: str, metric: str) -> float:
+        return float(np.mean([np.mean(list(by_seed(cases, row, metric).values())) for cases in found.values()]))
+
+    others = [name for name in ROWS if name not in ("auto", "equal")]
+    best = max(others, key=lambda name: mean(name, "accuracy"))
+    surest = min(others, key=lambda name: mean(name, "nll"))
+    return (
+        f"Mean accuracy over data sets: auto {mean('auto', 'accuracy'):.1%}, the mean of its members "
+        f"{mean('equal', 'accuracy'):.1%}, the best single method {mean(best, 'accuracy'):.1%} ({ROWS[best]}), "
+        f"zero-shot {mean('zero-shot', 'accuracy'):.1%}. NLL: auto {mean('auto', 'nll'):.3f}, the mean of its members "
+        f"{mean('equal', 'nll'):.3f}, the best single method {mean(surest, 'nll'):.3f} ({ROWS[surest]})."
+    )
+
+
+EXPERIMENT = Experiment("auto", "what fit does by default, against every single method", searches, section, train)

@@ -1,0 +1,240 @@
+"""Records and claims in one database: SQLite by default, any SQLAlchemy URL. Optuna's tables live beside them.
+
+A run has a key, the hash of everything that decides its outcome. A record, once written under its key, is never made
+again. Before training, a process claims keys, so that several processes or machines can share a database; a claim
+whose owner has died is taken over. Killed anywhere, the same command continues with what has no record yet.
+"""
+
+import json
+import os
+import random
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sql
+from sqlalchemy import exc
+
+from bayescal.benchmark.records import Record
+from bayescal.errors import DataError
+
+RENEW_SECONDS = 30.0  # a process at work says so this often
+STALE_SECONDS = 180.0  # a claim of another machine that was not renewed for this long is taken over
+_IN_ONE_QUERY = 500
+
+_tables = sql.MetaData()
+_records = sql.Table(
+    "bayescal_records",
+    _tables,
+    sql.Column("key", sql.String(64), primary_key=True),
+    sql.Column("dataset", sql.String(120), index=True),
+    sql.Column("entry", sql.String(120), index=True, key="variant"),  # as databases of version 0.1 call it
+    sql.Column("fold", sql.String(120)),
+    sql.Column("seed", sql.Integer),
+    sql.Column("backbone", sql.String(80)),
+    sql.Column("body", sql.Text),
+)
+_claims = sql.Table(
+    "bayescal_claims",
+    _tables,
+    sql.Column("key", sql.String(64), primary_key=True),
+    sql.Column("owner", sql.String(200)),
+    sql.Column("renewed", sql.Float),
+)
+
+
+def sqlite_url(folder: Path) -> str:
+    return f"sqlite:///{(folder / 'study.db').absolute().as_posix()}"
+
+
+class Store:
+    """Records by key, and who is working on which."""
+
+    def __init__(self, url: str, create: bool = True):
+        """`create=False`: an SQLite file that is not there is refused, not made."""
+        self.url = url
+        try:
+            parsed = sql.make_url(url)
+            if parsed.get_backend_name() == "sqlite" and parsed.database:
+                if not create and not Path(parsed.database).exists():
+                    raise DataError(f"the database {shown(url)} does not exist; `bayescal bench` makes one")
+                Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+            wait = {"timeout": 60} if parsed.get_backend_name() == "sqlite" else {}
+            self.engine = sql.create_engine(parsed, connect_args=wait, pool_pre_ping=True)
+            made_together(lambda: _tables.create_all(self.engine))
+        except (exc.SQLAlchemyError, ImportError, OSError) as error:
+            raise DataError(
+                f"the database {shown(url)} cannot be opened ({_first_line(error)}). Expected a SQLAlchemy address "
+                "such as sqlite:///results/study.db or postgresql+psycopg://user@host/name (which needs "
+                'pip install "bayescal[postgres]")'
+            ) from error
+        self.owner = process_identity()
+
+    # --- records -----------------------------------------------------------------------------------------------------
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Write finished runs and give up their claims, in one transaction. A record that is there stays as it is."""
+        with self.engine.begin() as connection:
+            # In one order everywhere: no two processes wait for rows that the other one has locked.
+            for record in sorted(records, key=lambda record: record.key):
+                row = {name: getattr(record, name) for name in ("key", "dataset", "variant", "fold", "seed")}
+                row |= {"backbone": record.backbone.fingerprint, "body": json.dumps(record.to_json())}
+                # Another process may have written the same run. The two records are equal, so either may stay.
+                connection.execute(self._insert_new(_records).values(row))
+                connection.execute(sql.delete(_claims).where(_claims.c.key == record.key))
+
+    def finished(self, keys: Sequence[str]) -> set[str]:
+        """Which of these runs have a record."""
+        return {row.key for row in self._in_parts(keys, lambda part: sql.select(_records.c.key).where(part))}
+
+    def records(self, keys: Sequence[str]) -> list[Record]:
+        """The records of these runs, in the order of the keys; runs without one are left out."""
+        rows = self._in_parts(keys, lambda part: sql.select(_records.c.key, _records.c.body).where(part))
+        found = {row.key: Record.from_json(json.loads(row.body)) for row in rows}
+        return [found[key] for key in keys if key in found]
+
+    def find(self, **wanted: Any) -> Iterator[Record]:
+        """Records whose columns (dataset, variant, fold, seed, backbone) have these values; a list: one of them."""
+        query = sql.select(_records.c.body).order_by(_records.c.dataset, _records.c.variant, _records.c.key)
+        for name, value in wanted.items():
+            column = _records.c[name]
+            query = query.where(column.in_(value) if isinstance(value, list | tuple) else column == value)
+        with self.engine.connect() as connection:
+            for (body,) in connection.execute(query):
+                yield Record.from_json(json.loads(body))
+
+    # --- claims ------------------------------------------------------------------------------------------------------
+
+    def claim(self, keys: Sequence[str]) -> list[str]:
+        """Take these runs for this process; those that a living process has, or that are finished, are left out."""
+        mine: set[str] = set()
+        with self.engine.begin() as connection:
+            now = time.time()
+            rows = {row.key: row for row in self._in_parts(keys, _claimed, connection)}
+            for key in sorted(keys):
+                if key in rows:
+                    if rows[key].owner != self.owner and not _abandoned(rows[key].owner, rows[key].renewed, now):
+                        continue
+                    taken = connection.execute(
+                        sql.update(_claims)
+                        .where(_claims.c.key == key, _claims.c.owner == rows[key].owner)
+                        .values(owner=self.owner, renewed=now)
+                    ).rowcount
+                else:
+                    new = self._insert_new(_claims).values(key=key, owner=self.owner, renewed=now)
+                    taken = connection.execute(new).rowcount
+                if taken:
+                    mine.add(key)
+            # Asked after claiming: a run that was finished in the meantime has a record and no claim any more.
+            done = {row.key for row in self._in_parts(sorted(mine), _recorded, connection)}
+            for key in sorted(done):
+                connection.execute(sql.delete(_claims).where(_claims.c.key == key))
+        mine -= done
+        return [key for key in keys if key in mine]
+
+    def renew(self) -> None:
+        """Say that this process is still at work on what it has claimed."""
+        with self.engine.begin() as connection:
+            connection.execute(sql.update(_claims).where(_claims.c.owner == self.owner).values(renewed=time.time()))
+
+    def heartbeat(self) -> Callable[[], None]:
+        """A function to call often: it renews the claims of this process every `RENEW_SECONDS`."""
+        renewed = time.monotonic()
+
+        def beat() -> None:
+            nonlocal renewed
+            if time.monotonic() - renewed > RENEW_SECONDS:
+                self.renew()
+                renewed = time.monotonic()
+
+        return beat
+
+    @contextmanager
+    def releasing(self) -> Iterator[None]:
+        """Give up what is still claimed at the end, also when the work in between failed."""
+        try:
+            yield
+        finally:
+            with self.engine.begin() as connection:
+                connection.execute(sql.delete(_claims).where(_claims.c.owner == self.owner))
+
+    def _insert_new(self, table: sql.Table) -> Any:
+        """An insert that leaves a row with the same key as it is; every database spells that its own way."""
+        name = self.engine.dialect.name
+        if name in ("sqlite", "postgresql"):
+            insert = import_module(f"sqlalchemy.dialects.{name}").insert(table).on_conflict_do_nothing()
+        else:
+            insert = sql.insert(table).prefix_with("IGNORE")  # MySQL, MariaDB
+        return insert.execution_options(preserve_rowcount=True)  # else PostgreSQL's driver says −1 for "none" and "one"
+
+    def _in_parts(self, keys: Sequence[str], query: Any, connection: Any = None) -> list[Any]:
+        """Rows of a query over many keys; databases limit how many a single one may name."""
+        with nullcontext(connection) if connection is not None else self.engine.connect() as at:
+            return [
+                row
+                for start in range(0, len(keys), _IN_ONE_QUERY)
+                for row in at.execute(query(sql.column("key").in_(keys[start : start + _IN_ONE_QUERY]))).all()
+            ]
+
+
+def _claimed(part: Any) -> Any:
+    return sql.select(_claims.c.key, _claims.c.owner, _claims.c.renewed).where(part)
+
+
+def _recorded(part: Any) -> Any:
+    return sql.select(_records.c.key).where(part)
+
+
+def made_together(make: Callable[[], Any], attempts: int = 6) -> Any:
+    """What makes tables, tried again where another process made one between the look and the making."""
+    for attempt in range(attempts):
+        try:
+            return make()
+        except exc.DBAPIError as error:
+            there = isinstance(error, exc.IntegrityError) or "already exists" in str(error)
+            if not there or attempt + 1 == attempts:
+                raise
+            time.sleep(random.uniform(0, 0.2))
+
+
+def process_identity() -> str:
+    """Host, process number and when the process began: a number alone is given again after a while."""
+    return f"{socket.gethostname()}/{os.getpid()}/{_began(os.getpid())}"
+
+
+def _abandoned(owner: str, renewed: float, now: float) -> bool:
+    """Whether the owner is dead: known at once on this machine, by silence elsewhere."""
+    host, pid, began = owner.rsplit("/", 2)
+    if host == socket.gethostname() and _can_ask():
+        return _began(int(pid)) != began
+    return now - renewed > STALE_SECONDS
+
+
+def _can_ask() -> bool:
+    return Path("/proc/self/stat").exists()
+
+
+def _began(pid: int) -> str:
+    """When a process began, in the system's own counting; "" where it is gone or the system does not tell."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    fields = text.rpartition(")")[2].split()  # the name in parentheses may hold anything
+    return "" if fields[0] == "Z" else fields[19]
+
+
+def shown(url: str) -> str:
+    """An address without its password."""
+    try:
+        return sql.make_url(url).render_as_string(hide_password=True)
+    except exc.ArgumentError:
+        return repr(url)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

@@ -1,4 +1,0 @@
-"""Data sets that are made and not downloaded: the photos or digits are yours, the shift is made here.
-
-`folder.py` holds what all of them share: nothing half-written, nothing overwritten, a mark that says what was made.
-"""

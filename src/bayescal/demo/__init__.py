@@ -1,0 +1,1 @@
+"""The demo: a shift made by code, and who holds up under it."""

@@ -1,0 +1,1 @@
+"""The numerical engine: random numbers, optimisers, memory, CUDA graphs. Imports nothing of the package but errors."""

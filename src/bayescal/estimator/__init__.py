@@ -1,0 +1,1 @@
+"""The classifier as a user meets it: fit, predict, save, load."""

@@ -1,0 +1,123 @@
+"""`auto`, what `fit` does by default: a few methods, each trusted as far as the user's own environments bear it out.
+
+    L = Σ_i log Σ_k w_k p_k(y_i | x_i; trained without i's environment)        (`evaluation/stacking.py`)
+
+All labelled images are learned from: weights, temperature, the "unsure" threshold and what to expect elsewhere come
+from models that had not seen an image's environment. Images that the user has marked for validation are respected:
+nothing is learned from them, and the model is measured on them.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from bayescal.backbones import Backbone
+from bayescal.data import Split, few_shot_split
+from bayescal.estimator.fitting import FitSettings, check_words, encode, marked_split, zero_shot_features
+from bayescal.estimator.labelled_images import LabelledImages
+from bayescal.estimator.predictor import StackedPredictor, member_predictor
+from bayescal.estimator.stacked_training import Case, Stacked, train_stacked
+from bayescal.evaluation.calibration import at_temperature, environment_prototypes, unsure_threshold
+from bayescal.evaluation.familiarity import Familiarity
+from bayescal.features import FeatureBank
+from bayescal.features.content_index import ContentIndex
+from bayescal.training.problem import Problem
+
+
+def learn_auto(
+    bank: FeatureBank, backbone: Backbone, images: LabelledImages, settings: FitSettings
+) -> StackedPredictor:
+    """A stacked model of these images, with the record of how; steps as in `fitting.learn`."""
+    check_words(backbone, images, settings)
+    problem, split = encode(bank, backbone, images, lambda own, contents: draw(own, contents, settings), settings)
+    train = torch.from_numpy(split.train).to(problem.features.device)
+    (stacked,) = train_stacked(
+        problem,
+        backbone.defaults,
+        [Case(train, settings.seed)],
+        settings.samples,
+        settings.checkpoints,
+        "training" if settings.verbose else None,
+    )
+    predictor = stacked_predictor(backbone, problem, images, stacked, settings.samples)
+    predictor.record = {
+        "seed": settings.seed,
+        "train_images": len(split.train),
+        "validation_images": len(split.val),
+        "unreadable_images": len(images) - len(problem.labels),
+        "split": split.hash(),
+        "notes": list(split.notes),
+        "views": 0 if problem.views is None else problem.views.shape[1],
+        "left_out": "environments" if stacked.folds.by_environment else "folds",
+        "left_out_images": int(stacked.folds.used.sum()),
+        "members": stacked.table(),
+        "validation_accuracy": _accuracy(predictor, problem, split),
+    }
+    return predictor
+
+
+def draw(images: LabelledImages, contents: ContentIndex, settings: FitSettings) -> Split:
+    """`shots` images per class in all, or every image but copies; what is marked for validation stays apart."""
+    if images.validation is not None:
+        return marked_split(images, settings.seed)
+    split = few_shot_split(
+        images.class_ids,
+        images.environment_ids,
+        train_environments=np.unique(images.environment_ids).tolist(),
+        shots=settings.shots,
+        val_shots=0,
+        seed=settings.seed,
+        hashes=contents.hexes(),
+        class_names=[str(label) for label in images.classes],
+        environment_names=[str(label) for label in images.environments],
+    )
+    everything = np.sort(np.concatenate([split.train, split.val]))  # without shots a fifth comes as validation images
+    return Split(everything, np.array([], dtype=np.int64), settings.seed, split.notes)
+
+
+def stacked_predictor(
+    backbone: Backbone, problem: Problem, images: LabelledImages, stacked: Stacked, samples: int
+) -> StackedPredictor:
+    """The members trained on all images, with weights, temperature and thresholds from those left out."""
+    train, used = stacked.case.train, stacked.folds.used
+    features, environments = problem.features[train], problem.environments[train]
+    shared: dict[str, Any] = {
+        "classes": images.classes.tolist(),
+        "class_words": images.class_words,
+        "environments": images.environments.tolist(),
+        "prototypes": environment_prototypes(features, environments, len(problem.environment_words)),
+        "samples": samples,
+    }
+    members = {
+        name: member_predictor(
+            backbone,
+            shared,
+            method=result.method,
+            config=result.config,
+            seeds=[result.seed],
+            params=result.params,
+            trained_environments=result.environments,
+        )
+        for name, result in stacked.members.items()
+    }
+    answers = at_temperature(stacked.mixed, stacked.temperature)[None]
+    return StackedPredictor(
+        backbone=backbone,
+        members=members,
+        weights=stacked.weights,
+        threshold=float(unsure_threshold(answers, stacked.labels[used])),
+        temperature=stacked.temperature,
+        familiarity=Familiarity.of(features, environments, zero_shot_features(backbone, images.class_words)),
+        expected=stacked.expected(),
+        **shared,
+    )
+
+
+def _accuracy(predictor: StackedPredictor, problem: Problem, split: Split) -> float | None:
+    """On the images that the user marked for validation."""
+    if not len(split.val):
+        return None
+    val = torch.from_numpy(split.val).to(problem.features.device)
+    answers = predictor.posterior(problem.features[val], problem.environments[val]).probs.argmax(1)
+    return float((answers == problem.labels[val]).float().mean())

@@ -1,0 +1,238 @@
+"""The steps of `fit`: encode, split, train, choose among trials, calibrate."""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bayescal.backbones import Backbone
+from bayescal.backbones.checks import check_prompts
+from bayescal.data import Split, few_shot_split
+from bayescal.errors import BayescalError, BayescalWarning, DataError
+from bayescal.estimator.labelled_images import LabelledImages
+from bayescal.estimator.predictor import Predictor
+from bayescal.evaluation import metrics
+from bayescal.evaluation.calibration import environment_prototypes
+from bayescal.evaluation.familiarity import Familiarity
+from bayescal.features import FeatureBank
+from bayescal.features.content_index import ContentIndex
+from bayescal.methods.contract import Method
+from bayescal.methods.hyperparameters import Config, default_config, draw_config
+from bayescal.training.problem import Problem
+from bayescal.training.runs import Run, RunResult, StackResult
+from bayescal.training.stack import train_runs
+
+Draw = Callable[[LabelledImages, ContentIndex], Split]  # which images to learn from
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """What `FewShotClassifier` was told about learning; the words are those of its parameters."""
+
+    method: type[Method] | None  # None: auto
+    options: Mapping[str, Any]
+    shots: int | None
+    val_shots: int | None
+    trials: int
+    members: int
+    calibrate: bool
+    samples: int
+    views: int | None
+    seed: int
+    checkpoints: Path | None
+    verbose: bool
+
+
+def learn(bank: FeatureBank, backbone: Backbone, images: LabelledImages, settings: FitSettings) -> Predictor:
+    """A classifier of these images, on features of the bank, which has the backbone too; with the record of how."""
+    check_words(backbone, images, settings)
+    draw = partial(draw_split, shots=settings.shots, val_shots=settings.val_shots, seed=settings.seed)
+    problem, split = encode(bank, backbone, images, draw, settings)
+    assert settings.method is not None
+    members = train_members(settings.method, problem, split, backbone, settings)
+    train, val = (torch.from_numpy(rows) for rows in (split.train, split.val))
+    predictor = Predictor.of(
+        backbone,
+        members,
+        classes=images.classes.tolist(),
+        class_words=images.class_words,
+        environments=images.environments.tolist(),
+        prototypes=environment_prototypes(
+            problem.features[train], problem.environments[train], len(problem.environment_words)
+        ),
+        samples=settings.samples,
+        familiarity=Familiarity.of(
+            problem.features[train], problem.environments[train], zero_shot_features(backbone, images.class_words)
+        ),
+    )
+    accuracy = predictor.calibrate(
+        problem.features[val], problem.labels[val], problem.environments[val], temperature=settings.calibrate
+    )
+    predictor.record = {
+        "train_images": len(split.train),
+        "validation_images": len(split.val),
+        "unreadable_images": len(images) - len(problem.labels),
+        "split": split.hash(),
+        "notes": list(split.notes),
+        "views": 0 if problem.views is None else problem.views.shape[1],
+        "trials": settings.trials,
+        "best_epoch": members[0].best_epoch,
+        "curves": members[0].curves,
+        "validation_accuracy": accuracy,
+        "parameters": predictor.bound.parameter_count(predictor.params),
+    }
+    return predictor
+
+
+def zero_shot_features(backbone: Backbone, class_words: Sequence[str]) -> Tensor:
+    """Text features (C, D) of the classes in the backbone's own sentence."""
+    prompts = [backbone.tokenize(backbone.defaults.template.format(words)) for words in class_words]
+    return backbone.text.encode(prompts)
+
+
+def check_words(backbone: Backbone, images: LabelledImages, settings: FitSettings) -> None:
+    """Refuse names that the text tower cannot read or tell apart; say what one environment alone cannot teach."""
+    method, n_context = settings.method, settings.options.get("n_context")
+    if method is None or method.uses_text:
+        check_prompts(backbone, images.class_words, n_context)
+    if (method is None or method.reads_environment_names) and len(images.environments) > 1:
+        check_prompts(backbone, images.environment_words, n_context, "environment")
+    if method is not None and len(images.environments) < 2:
+        _warn(
+            "only one environment: the IRM term and the environment branch are off, and nothing is learned about "
+            "how environments differ"
+        )
+
+
+def encode(
+    bank: FeatureBank, backbone: Backbone, images: LabelledImages, draw: Draw, settings: FitSettings
+) -> tuple[Problem, Split]:
+    """Features of the images that can be read, and which of those to learn from, by `draw`. Each is hashed once."""
+    contents = images.contents or ContentIndex.of(images.sources, bank.workers)
+    encoded = bank.encode(images.sources, progress=settings.verbose, contents=contents)
+    failed = {failure.index for failure in encoded.failures}
+    kept = np.array([i for i in range(len(images)) if i not in failed], dtype=np.int64)
+    if gone := images.missing_classes(kept):
+        raise DataError(f"no readable image of class {gone[0]!r}: {encoded.describe_failures()}")
+    if failed:
+        _warn(encoded.describe_failures())
+    readable, contents = images.take(kept), contents.take(kept)
+    split = draw(readable, contents)
+    for note in split.notes:
+        _warn(note)
+    views = backbone.defaults.views if settings.views is None else settings.views
+    seen, rows = None, None
+    if views and (settings.method is None or settings.method.trained_by_gradient):  # nothing else would use them
+        paths = [readable.sources[i] for i in split.train]
+        taken = contents.take(split.train)
+        seen = bank.encode_views(paths, views, progress=settings.verbose, contents=taken).features.to(backbone.device)
+        rows = torch.full((len(readable),), -1, device=backbone.device)
+        rows[torch.from_numpy(split.train)] = torch.arange(len(split.train), device=backbone.device)
+    problem = Problem.of(
+        backbone,
+        encoded.features[torch.from_numpy(kept)].to(backbone.device),
+        readable.class_ids,
+        readable.environment_ids,
+        images.class_words,
+        images.environment_words,
+        views=seen,
+        view_rows=rows,
+    )
+    return problem, split
+
+
+def draw_split(
+    images: LabelledImages, contents: ContentIndex, *, shots: int | None, val_shots: int | None, seed: int
+) -> Split:
+    """The images marked for validation against the others, or a few-shot draw."""
+    if images.validation is not None:
+        return marked_split(images, seed)
+    return few_shot_split(
+        images.class_ids,
+        images.environment_ids,
+        train_environments=np.unique(images.environment_ids).tolist(),
+        shots=shots,
+        val_shots=val_shots,
+        seed=seed,
+        hashes=contents.hexes(),
+        class_names=[str(label) for label in images.classes],
+        environment_names=[str(label) for label in images.environments],
+    )
+
+
+def marked_split(images: LabelledImages, seed: int) -> Split:
+    """The images marked for validation, and the others to learn from."""
+    marked = images.validation
+    assert marked is not None
+    if gone := images.missing_classes(~marked):
+        raise DataError(f"no image of class {gone[0]!r} is left to learn from: all of them are marked for validation")
+    return Split(np.flatnonzero(~marked), np.flatnonzero(marked), seed)
+
+
+def train_members(
+    method: type[Method], problem: Problem, split: Split, backbone: Backbone, settings: FitSettings
+) -> StackResult:
+    """Train the members of an ensemble as a stack, with the defaults or with the trial that does best elsewhere."""
+    space, defaults, options = method.space, backbone.defaults, settings.options
+    configs = [default_config(space, defaults, **options)]
+    configs += [draw_config(space, defaults, trial, **options) for trial in range(1, settings.trials)]
+    train, val = (torch.from_numpy(rows).to(problem.features.device) for rows in (split.train, split.val))
+    if len(configs) > 1:
+        configs = [_best_elsewhere(method, problem, configs, train, val, settings)]
+    eval_sets = {"val": val} if len(val) else {}
+    results = train_runs(
+        method,
+        problem,
+        [Run(configs[0], settings.seed + member, train, eval_sets) for member in range(settings.members)],
+        checkpoints=settings.checkpoints,
+        progress=f"training {method.title}" if settings.verbose else None,
+    )
+    if stopped := next((result.stopped for result in results if result.stopped), None):
+        raise BayescalError(f"training did not get anywhere: {stopped}")
+    return StackResult.of(results)
+
+
+def _best_elsewhere(
+    method: type[Method],
+    problem: Problem,
+    configs: Sequence[Config],
+    train: Tensor,
+    val: Tensor,
+    settings: FitSettings,
+) -> Config:
+    """The trial with the best likelihood on training environments that it was not trained on.
+
+    With one environment there is nowhere else: on validation images. The first of equals, which is the defaults.
+    """
+    environments = problem.environments[train]
+    parts = [(train[environments != e], train[environments == e]) for e in environments.unique().tolist()]
+    parts = parts if len(parts) > 1 else [(train, val if len(val) else train)]
+    runs = [Run(config, settings.seed, own) for config in configs for own, _ in parts]
+    title = f"choosing among {len(configs)} trials" if settings.verbose else None
+    results = iter(train_runs(method, problem, runs, checkpoints=settings.checkpoints, progress=title))
+    found: list[float] = []
+    for _ in configs:
+        losses = [_log_loss(next(results), problem, held, settings.samples) for _, held in parts]
+        found.append(float(np.mean(losses)))
+    best = int(np.argmin(found))
+    if not np.isfinite(found[best]):
+        raise BayescalError("training did not get anywhere: no trial has finite answers on images left out")
+    return configs[best]
+
+
+def _log_loss(result: RunResult, problem: Problem, images: Tensor, samples: int) -> float:
+    """Negative log-likelihood of images (n,); infinite for a run that stopped before its end."""
+    if result.stopped:
+        return float("inf")
+    probs = result.predict(problem, problem.features[images], samples=samples, groups=problem.environments[images])
+    return float(metrics.nll(probs.probs, problem.labels[images]))
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, BayescalWarning, stacklevel=4)

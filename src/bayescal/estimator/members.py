@@ -1,0 +1,78 @@
+"""The methods that `auto` mixes: from what the class names alone say to what the images alone say.
+
+Which are here, and with which numbers, was chosen on six development sets by the likelihood on left-out training
+environments (docs/auto.md); methods that never earned weight beside these are not.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bayescal.backbones.defaults import TrainingDefaults
+from bayescal.methods import get_method
+from bayescal.methods.hyperparameters import Config, default_config
+
+STEPS = 200  # of a posterior's training, where all images fit into a batch; with more images, as many steps
+WORDS = "a photo of a"  # the context of prompts at the start
+
+
+@dataclass(frozen=True)
+class Member:
+    """A method with some of its numbers, under a name of its own."""
+
+    name: str
+    title: str
+    method: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    learns_prompts: bool = False  # as PROMPTS says on any backbone, in steps proportional to the width of the prior
+
+    def config(self, defaults: TrainingDefaults, images: int) -> Config:
+        """Every hyper-parameter, for a backbone and a number of training images."""
+        method, given = get_method(self.method), dict(self.options)
+        if self.learns_prompts:
+            given |= {**PROMPTS, "learning_rate": 0.1 * defaults.posterior.prior_scale}
+        config = default_config(method.space, defaults, **given)
+        if method.has_posterior:
+            config["epochs"] = max(1, round(STEPS / math.ceil(images / config["batch_size"])))
+        return config
+
+
+PROMPTS = {
+    "class_specific": True,
+    "context_init": WORDS,
+    "n_context": len(WORDS.split()),
+    "optimizer": "adam",
+    "initial_scale": 0.1,
+    "batch_size": 4096,  # all images in every step
+}
+
+
+def _bayes_cal(beta: float) -> Member:
+    return Member(f"bayes-cal-{beta:g}", f"Bayes-CAL, β = {beta:g}", "bayes-cal", {"beta": beta}, learns_prompts=True)
+
+
+def _taskres(beta: float) -> Member:
+    return Member(f"bayes-taskres-{beta:g}", f"Bayes-TaskRes, β = {beta:g}", "bayes-taskres", {"beta": beta})
+
+
+def _cache(alpha: float, beta: float) -> Member:
+    title, options = f"Tip-Adapter, α = {alpha:g}, β = {beta:g}", {"alpha": alpha, "beta": beta}
+    return Member(f"tip-adapter-{alpha:g}-{beta:g}", title, "tip-adapter", options)
+
+
+MEMBERS = (
+    Member("zero-shot", "zero-shot", "clip"),
+    _bayes_cal(1.0),
+    _bayes_cal(0.3),
+    _bayes_cal(0.1),
+    _taskres(0.3),
+    _taskres(0.1),
+    Member("regression-text", "logistic regression around zero-shot", "logistic-regression"),
+    Member("regression", "logistic regression", "logistic-regression", {"around": "zero"}),
+    _cache(1.0, 2.0),
+    _cache(3.0, 5.5),
+    Member(
+        "network", "network on features", "erm", {"learning_rate": 1e-3, "weight_decay": 0.1, "epochs": 15}
+    ),
+)  # fmt: skip

@@ -1,0 +1,26 @@
+"""What a classifier says about images."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the classifier says about each of N images.
+
+    The entropy of an answer has three parts: how far the members of a stacked model disagree, what each of them does
+    not know about its parameters, and the rest, which more images like those seen would not take away.
+    """
+
+    labels: np.ndarray  # (N,): the most probable class
+    probabilities: np.ndarray  # (N, C)
+    confidence: np.ndarray  # (N,): probability of that class
+    unsure: np.ndarray  # (N,) bool: confidence below the threshold
+    entropy: np.ndarray  # (N,): total uncertainty in nats
+    mutual_information: np.ndarray  # (N,): the part that comes from not knowing the parameters; 0 without a posterior
+    disagreement: np.ndarray  # (N,): the part that comes from members that answer differently; 0 for a single method
+    environment: np.ndarray  # (N,): the training environment whose images look most like this one
+    # (N,): how much the image is like those learned from, in standard deviations; 0 is usual, NaN: not known.
+    familiarity: np.ndarray
+    unfamiliar: np.ndarray  # (N,) bool: so unlike them that the answer, however confident, means little

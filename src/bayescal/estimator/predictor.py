@@ -1,0 +1,206 @@
+"""Trained classifiers in use: one method, or several in one model; from image features to what is believed of them."""
+
+import abc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bayescal.backbones import Backbone, load_backbone, mini
+from bayescal.engine.params import Params
+from bayescal.errors import ArtifactError
+from bayescal.estimator.artifact import AUTO
+from bayescal.estimator.base_predictor import FEW_SHOT, BasePredictor, Posterior, register_kind
+from bayescal.estimator.saved_method import restored_method, saved_method
+from bayescal.evaluation import calibration, metrics
+from bayescal.evaluation.stacking import mixture
+from bayescal.methods import get_method, method_reference
+from bayescal.methods.contract import Method, Runs, Task, predict
+from bayescal.methods.hyperparameters import renamed
+from bayescal.training.runs import StackResult
+
+STACKED = "stacked"  # the kind of models that mix several methods
+
+
+@dataclass(kw_only=True)
+class MethodPredictor(BasePredictor):
+    """One method. Ensemble members are runs of one stack of parameters."""
+
+    method: str | type[Method]
+    config: dict[str, Any]
+    seeds: list[int]
+    params: Params  # (members, …) each
+    trained_environments: tuple[str, ...]  # words
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.bound = self.bind()
+        self._prepared: tuple[int, Any] | None = None  # for how many samples, and what
+        self.params = {name: value.to(self.backbone.device) for name, value in self.params.items()}
+
+    @property
+    def method_name(self) -> str:
+        return method_reference(self.method)
+
+    @abc.abstractmethod
+    def bind(self, class_words: Sequence[str] | None = None) -> Method:
+        """The method with the members' numbers; other words for the classes predict other classes."""
+
+    def prepared(self) -> Any:
+        """What no image changes, such as the text features of the posterior's samples: computed once."""
+        if self._prepared is None or self._prepared[0] != self.samples:
+            with torch.no_grad():
+                self._prepared = self.samples, self.bound.prepare(self.params, self.samples)
+        return self._prepared[1]
+
+    def posterior(self, features: Tensor, groups: Tensor | None = None) -> Posterior:
+        """Over posterior samples and ensemble members."""
+        features = features.to(self.backbone.device)
+        predictive = predict(self.bound, self.params, features, self.samples, groups, prepared=self.prepared())
+        probs = predictive.probs.mean(0)
+        # Before the temperature, which changes the mean and not the samples: their entropies would not compare.
+        information = metrics.mutual_information(probs, predictive.expected_entropy.mean(0))
+        return Posterior(
+            calibration.at_temperature(probs, self.temperature), information, torch.zeros_like(information)
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        return super().tensors() | self.own_tensors()
+
+    def own_tensors(self) -> dict[str, Tensor]:
+        return {f"params/{name}": value for name, value in self.params.items()}
+
+    def description(self) -> dict[str, Any]:
+        return {**self.own_description(), **super().description()}
+
+    def own_description(self) -> dict[str, Any]:
+        """The method, and what it needs to be bound again."""
+        return {
+            **saved_method(self.method),
+            "config": self.config,
+            "seeds": self.seeds,
+            "trained_environments": list(self.trained_environments),
+        }
+
+    @staticmethod
+    def saved_fields(tensors: dict[str, Tensor], config: dict[str, Any]) -> dict[str, Any]:
+        own = MethodPredictor.own_fields(tensors, config)
+        return own | BasePredictor.saved_fields(tensors, config)
+
+    @staticmethod
+    def own_fields(tensors: dict[str, Tensor], config: dict[str, Any]) -> dict[str, Any]:
+        """What `own_tensors` and `own_description` say."""
+        return {
+            "method": restored_method(config),
+            "config": renamed(config["method"], config["config"]),
+            "seeds": config["seeds"],
+            "params": {n.removeprefix("params/"): v for n, v in tensors.items() if n.startswith("params/")},
+            "trained_environments": tuple(config["trained_environments"]),
+        }
+
+
+class Predictor(MethodPredictor):
+    """What training learned, bound to a frozen backbone with a text tower."""
+
+    backbone: Backbone
+
+    @classmethod
+    def of(cls, backbone: Backbone, members: StackResult, checkpoint: str = "val", **fields: Any) -> "Predictor":
+        """From trained runs, the members of an ensemble, which share a config; `fields` are the rest."""
+        return cls(
+            backbone=backbone,
+            method=members.method,
+            config=members.configs[0],
+            seeds=list(members.seeds),
+            params=members.params_at(checkpoint),
+            trained_environments=members.environments[0],
+            **fields,
+        )
+
+    def bind(self, class_words: Sequence[str] | None = None) -> Method:
+        cls, backbone = get_method(self.method), self.backbone
+        words = self.class_words if class_words is None else tuple(class_words)
+        task = Task(backbone.text, backbone.tokenize, backbone.logit_scale, words, (self.trained_environments,))
+        return cls(task, Runs.stack(cls.space, [self.config] * len(self.seeds), self.seeds, backbone.device))
+
+    @classmethod
+    def restore(
+        cls, tensors: dict[str, Tensor], config: dict[str, Any], path: str | Path, backbone: str | None, device: str
+    ) -> "Predictor":
+        """From what the artifact at `path` holds."""
+        return cls(backbone=same_backbone(config, path, backbone, device), **cls.saved_fields(tensors, config))
+
+
+@dataclass(kw_only=True)
+class StackedPredictor(BasePredictor):
+    """Several methods, each as far trusted as it was right where it had not been: Σ_k w_k p_k (`auto`)."""
+
+    backbone: Backbone
+    members: dict[str, Predictor]  # by the name of the member
+    weights: Tensor  # (K,), on the simplex
+
+    @property
+    def method_name(self) -> str:
+        return AUTO
+
+    def posterior(self, features: Tensor, groups: Tensor | None = None) -> Posterior:
+        """The mixture. Its entropy = disagreement + mutual information + the members' own, before the temperature."""
+        parts = [member.posterior(features, groups) for member in self.members.values()]
+        probs, weights = torch.stack([p.probs for p in parts]), self.weights.to(parts[0].probs.device)
+        mixed = mixture(weights, probs)
+        expected = weights @ metrics.predictive_entropy(probs).to(weights)
+        disagreement = metrics.mutual_information(mixed, expected.to(mixed))
+        information = weights @ torch.stack([p.mutual_information for p in parts]).to(weights)
+        return Posterior(calibration.at_temperature(mixed, self.temperature), information, disagreement)
+
+    def tensors(self) -> dict[str, Tensor]:
+        own = {
+            f"members/{name}/{key}": value
+            for name, member in self.members.items()
+            for key, value in member.own_tensors().items()
+        }
+        return super().tensors() | {"weights": self.weights} | own
+
+    def description(self) -> dict[str, Any]:
+        members = {name: member.own_description() for name, member in self.members.items()}
+        return {"kind": STACKED, "method": AUTO, "members": members, **super().description()}
+
+    @classmethod
+    def restore(
+        cls, tensors: dict[str, Tensor], config: dict[str, Any], path: str | Path, backbone: str | None, device: str
+    ) -> "StackedPredictor":
+        """From what the artifact at `path` holds."""
+        loaded, shared = same_backbone(config, path, backbone, device), cls.saved_fields(tensors, config)
+        members = {}
+        for name, own in config["members"].items():
+            start = f"members/{name}/"
+            held = {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}
+            members[name] = member_predictor(loaded, shared, **Predictor.own_fields(held, own))
+        return cls(backbone=loaded, members=members, weights=tensors["weights"], **shared)
+
+
+def member_predictor(backbone: Backbone, shared: Mapping[str, Any], **own: Any) -> Predictor:
+    """A member of a stacked model: its own method and parameters, and the names that all members share."""
+    names = ("classes", "class_words", "environments", "prototypes", "samples")
+    return Predictor(backbone=backbone, **{name: shared[name] for name in names}, **own)
+
+
+def same_backbone(config: dict[str, Any], path: str | Path, backbone: str | None, device: str) -> Backbone:
+    """The backbone that a model was made with, wherever it is now; any other one is refused."""
+    made_with = config["backbone"]
+    if made_with["fingerprint"] == mini.FIRST_FINGERPRINT:
+        raise ArtifactError(f"{path} {mini.FIRST_IS_GONE}: fit again")
+    loaded = load_backbone(backbone or made_with["name"], device)
+    if loaded.fingerprint != made_with["fingerprint"]:
+        raise ArtifactError(
+            f"{path} was made with backbone {made_with['name']!r} (fingerprint {made_with['fingerprint']}), but "
+            f"{loaded.name!r} has fingerprint {loaded.fingerprint}: pass the backbone it was made with"
+        )
+    return loaded
+
+
+register_kind(FEW_SHOT, Predictor.restore)
+register_kind(STACKED, StackedPredictor.restore)

@@ -1,0 +1,244 @@
+"""Training a stacked model: every member without each environment in turn and once on all images, then the weights.
+
+    images (n) ──┬─ folds: one per training environment ──> every member trained on the rest ──> p_k(· | x_i), left out
+                 │                                             (K, n, C) ──> weights (K,), temperature, what to expect
+                 └─ all images ──> every member trained on all of them ──> the members that answer
+
+All runs of a method are stacks. Images of the training environments cannot tell how much should be learned: a model
+that learns freely is right there and may be wrong elsewhere. So every decision is made on images of an environment that
+the deciding models have not seen. Where there is one environment, ordinary folds take the place of environments.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from bayescal.backbones.defaults import TrainingDefaults
+from bayescal.estimator.members import MEMBERS, Member
+from bayescal.evaluation.calibration import fit_temperature
+from bayescal.evaluation.expected import ExpectedAccuracy, expected_accuracy
+from bayescal.evaluation.stacking import mixture, stacking_weights, true_class_densities
+from bayescal.methods import get_method
+from bayescal.training.problem import Problem
+from bayescal.training.runs import Run, RunResult
+from bayescal.training.stack import Advance, train_runs
+from bayescal.util.progress import progress_bar
+
+PRIOR_PER_IMAGE = 0.3  # strength of the Dirichlet prior on the weights: as many images as these, for each left-out one
+ORDINARY_FOLDS = 5
+SEEN_SHARE = 4  # one in so many images is left out to measure how good it is where it has been
+
+
+@dataclass(frozen=True)
+class Folds:
+    """Which images are left out together: fold numbers (n,) into `names`; −1: the image tells nothing."""
+
+    by_environment: bool
+    numbers: Tensor
+    names: tuple[str, ...]
+
+    @property
+    def used(self) -> Tensor:
+        return self.numbers >= 0
+
+
+@dataclass(frozen=True)
+class Case:
+    """Images to learn from (n,), as indices into a problem, and the seed of what is random."""
+
+    train: Tensor
+    seed: int
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """What was learned of a case."""
+
+    case: Case
+    folds: Folds
+    members: dict[str, RunResult]  # trained on all images
+    left_out: Tensor  # (K, n, C): what each member says of an image, trained without its fold
+    labels: Tensor  # (n,)
+    weights: Tensor  # (K,)
+    temperature: float
+    seen: float | None  # accuracy on left-out images of seen environments; None: not measured
+
+    @property
+    def mixed(self) -> Tensor:
+        """The mixture's answers (m, C) to the images left out, before the temperature; `folds.used` says which."""
+        return mixture(self.weights, self.left_out[:, self.folds.used])
+
+    def expected(self) -> ExpectedAccuracy:
+        """What to expect elsewhere. Each environment is answered with weights found on the others alone."""
+        if not self.folds.by_environment:
+            return expected_accuracy([], [], [], self.seen)
+        hits, images, names = [], [], []
+        for fold, name in enumerate(self.folds.names):
+            own = self.folds.numbers == fold
+            if not bool(own.any()):
+                continue
+            others = self.folds.used & ~own
+            weights = mixture_weights(self.left_out[:, others], self.labels[others])
+            right = mixture(weights, self.left_out[:, own]).argmax(1) == self.labels[own]
+            hits.append(int(right.sum()))
+            images.append(int(own.sum()))
+            names.append(name)
+        return expected_accuracy(hits, images, names, self.seen)
+
+    def table(self) -> list[dict[str, float | str]]:
+        """Why this model: every member's weight, and how it did on the images left out."""
+        probs, labels = self.left_out[:, self.folds.used], self.labels[self.folds.used]
+        nll = -true_class_densities(probs, labels).clamp(min=1e-12).log().mean(0)
+        accuracy = (probs.argmax(-1) == labels).float().mean(1)
+        return [
+            {
+                "member": member.name,
+                "title": member.title,
+                "weight": float(self.weights[k]),
+                "left_out_accuracy": float(accuracy[k]),
+                "left_out_nll": float(nll[k]),
+            }
+            for k, member in enumerate(MEMBERS)
+        ]
+
+
+def train_stacked(
+    problem: Problem,
+    defaults: TrainingDefaults,
+    cases: Sequence[Case],
+    samples: int,
+    checkpoints: Path | None = None,
+    progress: str | None = None,
+) -> list[Stacked]:
+    """Learn every case; all their runs of a method are trained as stacks. `samples` of a posterior to predict with."""
+    folds = [left_out_folds(problem, case) for case in cases]
+    parts = [training_sets(case, own) for case, own in zip(cases, folds, strict=True)]  # per case: all, then the rests
+    trained: dict[str, list[list[RunResult]]] = {}
+    total = sum(
+        get_method(member.method).epochs_of(member.config(defaults, len(part)))
+        for member in MEMBERS for own in parts for part in own
+    )  # fmt: skip
+    with progress_bar(progress, total, amount="percent") as bar:
+        for method, group in groupby(MEMBERS, lambda member: member.method):
+            trained |= _train(method, list(group), problem, defaults, cases, parts, checkpoints, bar.advance)
+    return [
+        _stack(problem, case, folds[i], {name: results[i] for name, results in trained.items()}, samples)
+        for i, case in enumerate(cases)
+    ]
+
+
+def _train(
+    method: str,
+    members: Sequence[Member],
+    problem: Problem,
+    defaults: TrainingDefaults,
+    cases: Sequence[Case],
+    parts: Sequence[Sequence[Tensor]],
+    checkpoints: Path | None,
+    advance: Advance,
+) -> dict[str, list[list[RunResult]]]:
+    """One method's members on every set of every case: name → per case, per set."""
+    runs = [
+        Run(member.config(defaults, len(part)), case.seed, part)
+        for member in members
+        for case, own in zip(cases, parts, strict=True)
+        for part in own
+    ]
+    results = iter(train_runs(method, problem, runs, checkpoints=checkpoints, progress=advance))
+    return {member.name: [[next(results) for _ in own] for own in parts] for member in members}
+
+
+def left_out_folds(problem: Problem, case: Case) -> Folds:
+    """One fold per environment; where there is nothing to compare environments by, ordinary folds.
+
+    An image whose class no other environment has is left out of the reckoning: nobody could have learned it there.
+    """
+    environments, labels = problem.environments[case.train], problem.labels[case.train]
+    seen, numbers = environments.unique(return_inverse=True)
+    cells = torch.zeros(len(problem.class_words), len(seen), dtype=torch.int64, device=labels.device)
+    cells.index_put_((labels, numbers), torch.ones_like(labels), accumulate=True)
+    numbers = torch.where(cells.sum(1)[labels] > cells[labels, numbers], numbers, -1)
+    if len(numbers[numbers >= 0].unique()) > 1:
+        return Folds(True, numbers, tuple(problem.environment_words[e] for e in seen.tolist()))
+    folds = stratified_folds(labels * len(problem.environment_words) + environments, ORDINARY_FOLDS, case.seed)
+    rare = labels.bincount()[labels] < 2  # the only image of its class
+    return Folds(False, torch.where(rare, -1, folds), tuple(f"fold {i + 1}" for i in range(ORDINARY_FOLDS)))
+
+
+def stratified_folds(cells: Tensor, folds: int, seed: int) -> Tensor:
+    """Fold numbers (n,), so that every cell (n,) is spread over the folds as evenly as it can be."""
+    generator = torch.Generator().manual_seed(seed)
+    shuffled = torch.randperm(len(cells), generator=generator)
+    order = shuffled[cells.cpu()[shuffled].argsort(stable=True)]  # cell after cell
+    numbers = torch.empty_like(order)
+    numbers[order] = torch.arange(len(order)) % folds
+    return numbers.to(cells.device)
+
+
+def training_sets(case: Case, folds: Folds) -> list[Tensor]:
+    """What the runs of a case are trained on: all images; without each fold; and, beside environments, without some."""
+    sets = [case.train, *(case.train[folds.numbers != fold] for fold in _present(folds))]
+    return [*sets, case.train[~_seen_sample(case, folds)]] if folds.by_environment else sets
+
+
+def _present(folds: Folds) -> list[int]:
+    return folds.numbers[folds.used].unique().tolist()
+
+
+def _seen_sample(case: Case, folds: Folds) -> Tensor:
+    """Images (n,) to measure on how good a model is in environments that it has seen."""
+    return stratified_folds(folds.numbers + 1, SEEN_SHARE, case.seed) == 0
+
+
+@torch.no_grad()
+def _stack(problem: Problem, case: Case, folds: Folds, results: dict[str, list[RunResult]], samples: int) -> Stacked:
+    features, labels = problem.features[case.train], problem.labels[case.train]
+    left_out = features.new_zeros(len(results), len(labels), len(problem.class_words))
+    seen = _seen_sample(case, folds) if folds.by_environment else None
+    in_seen = []
+    for k, runs in enumerate(results.values()):
+        for fold, run in zip(_present(folds), runs[1:], strict=False):
+            own = folds.numbers == fold
+            left_out[k, own] = run.predict(problem, features[own], samples=samples).probs[0]
+        if seen is not None:
+            in_seen.append(runs[-1].predict(problem, features[seen], samples=samples).probs[0])
+    used = folds.used
+    weights = mixture_weights(left_out[:, used], labels[used])
+    mixed = mixture(weights, left_out[:, used])
+    if seen is None:
+        right = mixed.argmax(1) == labels[used]
+    else:
+        right = mixture(weights, torch.stack(in_seen)).argmax(1) == labels[seen]
+    return Stacked(
+        case=case,
+        folds=folds,
+        members={name: runs[0] for name, runs in results.items()},
+        left_out=left_out,
+        labels=labels,
+        weights=weights,
+        temperature=_temperature(mixed, labels[used], folds),
+        seen=float(right.float().mean()) if len(right) else None,
+    )
+
+
+def mixture_weights(probs: Tensor, labels: Tensor) -> Tensor:
+    """Weights (K,) of members from what they say (K, n, C) of images left out; equal where there are none."""
+    if not len(labels):
+        return torch.full((len(probs),), 1 / len(probs), dtype=torch.float64, device=probs.device)
+    return stacking_weights(true_class_densities(probs, labels), PRIOR_PER_IMAGE * len(labels))
+
+
+def _temperature(probs: Tensor, labels: Tensor, folds: Folds) -> float:
+    """As confident as the images left out allow.
+
+    Two environments show one shift in either direction: enough to soften answers, not to sharpen them. Ordinary folds
+    show none at all.
+    """
+    if not folds.by_environment or bool((probs.argmax(1) == labels).all()):
+        return 1.0
+    found = fit_temperature(probs, labels)
+    return found if len(_present(folds)) > 2 else max(1.0, found)

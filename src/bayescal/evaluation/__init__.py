@@ -1,0 +1,1 @@
+"""Metrics, calibration, scoring, selection and statistics."""

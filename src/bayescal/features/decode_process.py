@@ -1,0 +1,89 @@
+"""Image files as pixels and as content hashes, and a process that makes them.
+
+Python runs one thread at a time: threads that decode and resize keep about four cores busy however many there are, and
+threads that hash small files none at all. Run as a program, this module works for another process:
+`features/readers.py` starts one per core.
+
+    python -m bayescal.features.decode_process DESCRIPTOR
+
+Both speak in pickles, through standard input and output: first the transform and how many rows the memory behind
+DESCRIPTOR holds, then requests ("pixels" | "digests", list). The answer is what `fill` or `digests` returns, or the
+exception it ended with.
+"""
+
+import mmap
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bayescal.data.images import ImageError, ImageSource, content_hash, read_image
+from bayescal.data.transforms import Transform
+
+Wish = tuple[ImageSource, str, tuple[int, ...]]  # an image, its content hash, the views wanted of it
+
+
+def fill(pixels: np.ndarray, images: Sequence[Wish], transform: Transform) -> dict[int, str]:
+    """Write all views of all images into pixels (n, size, size, 3), one after the other.
+
+    Returns what is wrong with the images that cannot be read, by position; nothing is written for these.
+    """
+    problems: dict[int, str] = {}
+    row = 0
+    for i, (source, content, views) in enumerate(images):
+        try:
+            picture = read_image(source)
+        except ImageError as error:
+            problems[i] = reason(error, source)
+            continue
+        for view in views:
+            pixels[row] = transform(picture, content, view)
+            row += 1
+    return problems
+
+
+def digests(sources: Sequence[ImageSource]) -> tuple[bytes, dict[int, str]]:
+    """The content hashes of images, 32 bytes each; where there is none, zeros and the reason by position."""
+    found, problems = [], {}
+    for i, source in enumerate(sources):
+        try:
+            found.append(bytes.fromhex(content_hash(source)))
+        except ImageError as error:
+            problems[i] = reason(error, source)
+            found.append(bytes(32))
+    return b"".join(found), problems
+
+
+def reason(error: ImageError, source: ImageSource) -> str:
+    """What is wrong with an image, without its name in front."""
+    text = str(error)
+    return text.removeprefix(f"{os.fspath(source)}: ") if isinstance(source, str | os.PathLike) else text
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who asked; this process ends with its input
+    asked, answers = sys.stdin.buffer, sys.stdout.buffer
+    sys.stdout = sys.stderr  # whatever else is printed must not get between the answers
+    transform, rows = pickle.load(asked)
+    side = transform.how.size
+    memory = mmap.mmap(int(sys.argv[1]), rows * side * side * 3)
+    pixels = np.frombuffer(memory, dtype=np.uint8).reshape(rows, side, side, 3)
+    while True:
+        try:
+            kind, images = pickle.load(asked)
+        except EOFError:
+            return
+        try:
+            answer: Any = digests(images) if kind == "digests" else fill(pixels, images, transform)
+        except Exception as error:
+            answer = error
+        pickle.dump(answer, answers)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

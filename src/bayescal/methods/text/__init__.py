@@ -1,0 +1,1 @@
+"""Methods that learn on the text side."""

@@ -1,0 +1,406 @@
+"""Figures for people: each function takes data and returns a matplotlib `Figure`; `save_figure` writes it.
+
+matplotlib is imported inside the functions, because it takes half a second that a prediction need not spend.
+Figures are made without pyplot, so nothing opens a window, needs a display or keeps a figure alive.
+"""
+
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from bayescal.errors import BayescalError
+from bayescal.util.atomic import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
+    from PIL.Image import Image
+
+DPI = 150
+
+# Okabe & Ito's colours, distinct for colour-blind readers too; their yellow is too pale for a line on white.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#444444")
+# Line styles go round with another period than colours do: 28 combinations, and different in grey print.
+DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
+INK, FAINT, EMPTY = "#222222", "#8a8a8a", "#eeeeee"
+
+STYLE = {
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": FAINT,
+    "text.color": INK,
+    **dict.fromkeys(("axes.labelcolor", "xtick.color", "ytick.color"), INK),
+    "legend.frameon": False,
+}
+
+# Mean and standard error over seeds at each epoch, `(T,)` each. Length 1: a method without epochs, drawn as a
+# level. A standard error of None or NaN (a single seed) draws no band.
+Curve = tuple[Sequence[float], Sequence[float] | None]
+End = tuple[float, str, str]  # the height at which a curve ends, its name and its colour
+
+
+class ImageRow(NamedTuple):
+    """A row of an image grid: its title, its images, and, if wanted, a caption under each image."""
+
+    title: str
+    images: Sequence["Image"]
+    captions: Sequence[str] = ()
+
+
+def _styled(draw: Callable) -> Callable:
+    """Draw with this file's style, whatever the reader's matplotlibrc says, and leave that as it was."""
+
+    @wraps(draw)
+    def wrapper(*args, **kwargs):
+        from matplotlib import style
+
+        with style.context(["default", STYLE]):
+            return draw(*args, **kwargs)
+
+    return wrapper
+
+
+@_styled
+def confusion_matrix_figure(matrix, names: Sequence[str], title: str = "Confusion matrix") -> "Figure":
+    """Where each class ends up. `matrix (C, C)` counts, rows = truth; colour is the share of the row.
+
+    Up to 12 classes each cell says its share and its count; beyond that colours alone can be read.
+    """
+    from matplotlib import colormaps
+    from matplotlib.colors import PowerNorm
+    from matplotlib.ticker import PercentFormatter
+
+    counts = _array(matrix)
+    n = len(names)
+    if counts.shape != (n, n):
+        raise ValueError(f"expected a matrix of {n} × {n} counts, one row per name; got shape {counts.shape}")
+    totals = counts.sum(1, keepdims=True)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shares = counts / totals
+
+    annotated = n <= 12
+    side = max(3.0, n * (0.72 if annotated else max(0.16, 0.5 - 0.02 * (n - 12))))  # inches
+    fig = _figure(side + 2.4, side + 1.6)
+    ax = fig.subplots()
+    colours = colormaps["Blues"].with_extremes(bad=EMPTY)
+    # Among many classes each confusion is rare: a square-root scale keeps it visible where no number says it.
+    image = ax.imshow(shares, cmap=colours, norm=PowerNorm(1.0 if annotated else 0.5, vmin=0, vmax=1))
+
+    labels = [literal(name) for name in names]
+    size = 10 if annotated else max(5.5, 9 - 0.07 * (n - 12))
+    ax.set_yticks(range(n), labels, fontsize=size)
+    if not annotated:
+        ax.set_xticks(range(n), labels, fontsize=size, rotation=90)
+    elif max(map(len, names)) * 0.085 <= side / n:  # inches a name needs, inches a cell has
+        ax.set_xticks(range(n), labels, fontsize=size)
+    else:
+        ax.set_xticks(range(n), labels, fontsize=size, rotation=40, ha="right", rotation_mode="anchor")
+    ax.set(xlabel="predicted", ylabel="true")
+    ax.set_title(literal(title))
+    ax.spines[:].set_visible(False)
+    # White lines keep neighbouring cells apart.
+    ax.set_xticks(np.arange(n + 1) - 0.5, minor=True)
+    ax.set_yticks(np.arange(n + 1) - 0.5, minor=True)
+    ax.grid(which="minor", color="white", linewidth=1.5 if annotated else 0.4)
+    ax.tick_params(which="both", length=0)
+    for i, j in np.ndindex(n, n) if annotated else ():
+        share = f"{shares[i, j]:.0%}" if totals[i, 0] else "–"
+        colour = "white" if shares[i, j] > 0.5 else INK if counts[i, j] else FAINT
+        for label, up, points in ((share, 4, 10), (f"{counts[i, j]:.0f}", -9, 7)):
+            _note(ax, label, (j, i), (0, up), ha="center", fontsize=points, color=colour)
+    bar = fig.colorbar(image, ax=ax, shrink=0.6, aspect=25, ticks=np.linspace(0, 1, 6))
+    bar.ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    bar.ax.minorticks_off()
+    bar.set_label("share of the true class")
+    bar.outline.set_visible(False)
+    return fig
+
+
+@_styled
+def accuracy_bars_figure(
+    names: Sequence[str], series: Mapping[str, Curve], title: str, chance: float | None = None
+) -> "Figure":
+    """Accuracy (fractions) of each method in each environment or class: one group of bars per name.
+
+    `series` maps a method to (mean (K,), standard error (K,) or None), K = number of names. NaN draws no bar.
+    """
+    from matplotlib.ticker import PercentFormatter
+
+    thickness = 0.8 / len(series)
+    fig = _figure(7.5, 1.2 + len(names) * max(0.34, 0.24 * len(series) + 0.1))
+    ax = fig.subplots()
+    positions = np.arange(len(names))
+    for k, (method, (mean, stderr)) in enumerate(series.items()):
+        mean, stderr = _mean_and_band(mean, stderr)
+        heights = positions + (k - (len(series) - 1) / 2) * thickness
+        hatch = "///" * (k // len(COLOURS))
+        colour = COLOURS[k % len(COLOURS)]
+        ax.barh(heights, mean, thickness * 0.9, color=colour, hatch=hatch, ec="white", label=literal(method))
+        known = np.where(stderr > 0, stderr, np.nan)
+        ax.errorbar(mean, heights, xerr=known, fmt="none", ecolor=INK, elinewidth=1, capsize=2)
+        for value, error, height in zip(mean, stderr, heights, strict=True):
+            label = f"{100 * value:.1f}" + (f" ± {100 * error:.1f}" if error > 0 else "")
+            start, label, colour = (value + error, label, INK) if value >= 0 else (0, "no images", FAINT)
+            _note(ax, label, (start, height), (4, 0), fontsize=8, color=colour)
+    if chance is not None:
+        ax.axvline(chance, color=INK, linestyle=":", linewidth=1)
+        top = (chance, -0.5)  # the names run downwards, the first at 0
+        _note(ax, "chance", top, (0, 6), ha="center", fontsize=8)
+    ax.set_yticks(positions, [literal(name) for name in names])
+    ax.tick_params(axis="y", length=0)
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    # The axis ends at 100 %, but a bar that reaches it needs room for its number.
+    ax.set_xlim(0, 1.14)
+    ax.set_xticks(np.linspace(0, 1, 6))
+    ax.spines["bottom"].set_bounds(0, 1)
+    ax.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    ax.set_xlabel("accuracy")
+    ax.set_title(literal(title), pad=6 if chance is None else 16)
+    if len(series) > 1:
+        ax.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), fontsize=9)
+    return fig
+
+
+@_styled
+def curves_figure(
+    curves: Mapping[str, Curve], xlabel: str, ylabel: str, title: str, chance: float | None = None
+) -> "Figure":
+    """Lines with a band of one standard error, named at their right ends; x is 1 … T."""
+    fig = _figure(7.0, 4.2)
+    ax = fig.subplots()
+    ends = _draw_curves(ax, curves, chance)
+    ax.set_xlabel(xlabel)
+    ax.set_ylabel(ylabel)
+    ax.set_title(literal(title))
+    _name_curves(fig, {ax: ends})
+    return fig
+
+
+@_styled
+def image_grid_figure(rows: Sequence[ImageRow | tuple], title: str = "") -> "Figure":
+    """Rows of images, each with a title, for instance samples of each environment."""
+    rows, columns, heights = _arranged(rows, size=1.15)
+    fig = _figure(1.15 * columns + 0.2, sum(heights) + (0.4 if title else 0.1))
+    if title:
+        fig.suptitle(literal(title), x=0.01, ha="left", fontweight="bold")
+    _draw_images(fig, rows, heights)
+    return fig
+
+
+class BarPanel(NamedTuple):
+    """A question: sample images, the accuracy (mean, standard error) of each name in each series, and the answer."""
+
+    title: str
+    rows: Sequence[ImageRow]
+    names: Sequence[str]
+    series: Mapping[str, Sequence[tuple[float, float]]]  # fractions; NaN: no number, or no error
+    chance: float
+    sentence: str
+
+
+@_styled
+def demo_figure(panels: Sequence[BarPanel]) -> "Figure":
+    """One question below the other: what the data look like left, what came out right, in words beneath."""
+    size, right = 0.92, 6.2
+    arranged = [_arranged(panel.rows, size) for panel in panels]
+    left = max(size * columns for _, columns, _ in arranged) + 0.2
+    wide = int((left + right) / 0.073)
+    said = [textwrap.fill(literal(panel.sentence), wide) for panel in panels]
+    heights = [
+        max(sum(own), 0.24 * len(panel.names) * len(panel.series) + 1.0) + 0.45 + 0.19 * (text.count("\n") + 1)
+        for panel, text, (_, _, own) in zip(panels, said, arranged, strict=True)
+    ]
+    fig = _figure(left + right, sum(heights))
+    strips = fig.subfigures(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for panel, text, strip, (rows, _, tall) in zip(panels, said, strips, arranged, strict=True):
+        strip.suptitle(literal(panel.title), x=0.004, ha="left", fontsize=13, fontweight="bold")
+        strip.supxlabel(text, x=0.004, ha="left", fontsize=10)
+        images, plot = np.ravel(strip.subfigures(1, 2, width_ratios=[left, right]))
+        _draw_images(images, rows, tall)
+        _draw_bars(plot.subplots(), panel)
+    return fig
+
+
+def _draw_bars(ax: "Axes", panel: BarPanel) -> None:
+    """A group of bars for each name, one for each series, with errors and numbers."""
+    from matplotlib.ticker import PercentFormatter
+
+    thickness = 0.8 / len(panel.series)
+    places = np.arange(len(panel.names))
+    colours = (COLOURS[5], COLOURS[0]) if len(panel.series) > 1 else (COLOURS[0],)
+    for k, (name, numbers) in enumerate(panel.series.items()):
+        mean, error = np.array(numbers, dtype=np.float64).T
+        at = places + (k - (len(panel.series) - 1) / 2) * thickness
+        ax.barh(at, np.nan_to_num(mean), thickness * 0.88, color=colours[k % len(colours)], label=literal(name))
+        ax.errorbar(mean, at, xerr=np.where(error > 0, error, np.nan), fmt="none", ecolor=INK, elinewidth=1, capsize=2)
+        for value, spread, height in zip(mean, np.nan_to_num(error), at, strict=True):
+            plus = f" ± {100 * spread:.0f}" if spread > 0 else ""
+            label = "none given" if np.isnan(value) else f"{100 * value:.0f}{plus}"
+            _note(ax, label, (np.nan_to_num(value) + spread, height), (4, 0), fontsize=8)
+    ax.axvline(panel.chance, color=INK, linestyle=":", linewidth=1)
+    _note(ax, "chance", (panel.chance, -0.5), (0, 5), ha="center", fontsize=8)
+    ax.set_yticks(places, [textwrap.fill(literal(name), 20) for name in panel.names])
+    ax.tick_params(axis="y", length=0)
+    ax.set_ylim(len(panel.names) - 0.5, -0.5)
+    ax.set_xlim(0, 1.14)
+    ax.set_xticks(np.linspace(0, 1, 6))
+    ax.spines["bottom"].set_bounds(0, 1)
+    ax.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    ax.set_xlabel("test accuracy, mean ± standard error over seeds")
+    if len(panel.series) > 1:
+        ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.03), ncols=2, fontsize=9, handlelength=1.2)
+
+
+@_styled
+def save_figure(fig: "Figure", path: str | Path) -> Path:
+    """Write the figure; the ending of the name says the format (.png, .svg, .pdf, …). All or nothing.
+
+    Missing folders are made. The file appears under its name only when it is complete.
+    (Drawn in style like the rest, because matplotlib makes tick marks only now.)
+    """
+    path = Path(path)
+    formats, ending = fig.canvas.get_supported_filetypes(), path.suffix.lower().lstrip(".")
+    if ending not in formats:
+        raise BayescalError(
+            f"cannot write a picture as '{path.name}': the name has to end in one of "
+            f"{', '.join('.' + name for name in sorted(formats))}"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as draft:
+        fig.savefig(draft, format=ending, dpi=DPI, facecolor="white", bbox_inches="tight", pad_inches=0.12)
+    return path
+
+
+def _draw_curves(ax: "Axes", curves: Mapping[str, Curve], chance: float | None) -> list[End]:
+    """Draw every curve and return where each ends, for `_name_curves`."""
+    from matplotlib.ticker import MaxNLocator
+
+    ends = []
+    last = max((len(_array(mean)) for mean, _ in curves.values()), default=1)
+    for k, (name, (mean, stderr)) in enumerate(curves.items()):
+        mean, stderr = _mean_and_band(mean, stderr)
+        x = np.arange(1, len(mean) + 1)
+        if len(mean) == 1:
+            x, mean, stderr = np.array([1, max(last, 2)]), mean.repeat(2), stderr.repeat(2)
+        colour = COLOURS[k % len(COLOURS)]
+        ax.plot(x, mean, color=colour, linestyle=DASHES[k % len(DASHES)], linewidth=1.8, label=literal(name))
+        ax.fill_between(x, mean - stderr, mean + stderr, color=colour, alpha=0.15, linewidth=0)
+        finite = mean[np.isfinite(mean)]
+        if len(finite):
+            ends.append((float(finite[-1]), name, colour))
+    if chance is not None:
+        ax.axhline(chance, color=FAINT, linestyle=":", linewidth=1.2, zorder=0)
+        ends.append((chance, "chance", FAINT))
+    ax.margins(x=0)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    ax.grid(axis="y", color="#e4e4e4", linewidth=0.7)
+    ax.set_axisbelow(True)
+    return ends
+
+
+def _name_curves(fig: "Figure", ends: Mapping["Axes", list[End]]) -> None:
+    """Name each curve at its right end, names moved apart where they would overlap; a legend beyond 9."""
+    fig.draw_without_rendering()  # the lay-out has to be known before heights in points can be
+    for ax, named in ends.items():
+        if len(named) > 9:
+            ax.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), fontsize=8)
+            continue
+        named = sorted(named)
+        low, high = ax.get_ylim()
+        width, height = np.array(ax.get_window_extent().size) / fig.dpi * 72  # points
+        wanted = [(y - low) / (high - low) for y, _, _ in named]
+        gap, last = 12 / height, len(named) - 1
+        # Names of curves near 100 % go down rather than over the title.
+        heights = [min(y, 1 - (last - i) * gap) for i, y in enumerate(_spread(wanted, gap))]
+        for (_, name, colour), at, height in zip(named, wanted, heights, strict=True):
+            # A thin line leads from the end of the curve to a name that had to move.
+            leader = {"arrowstyle": "-", "color": colour, "lw": 0.7, "shrinkA": 1, "shrinkB": 1, "relpos": (0, 0.5)}
+            font = {"fontsize": 9, "color": colour, "va": "center", "annotation_clip": False}
+            shifted = (1 + 15 / width, height)
+            ax.annotate(literal(name), (1, at), shifted, "axes fraction", arrowprops=leader, **font)
+
+
+def _spread(wanted: Sequence[float], gap: float) -> list[float]:
+    """Positions at least `gap` apart and as near as possible to the `wanted` ones, which come sorted.
+
+    Least squares under an order constraint: isotonic regression (pool adjacent violators) of wanted − i·gap.
+    """
+    pools: list[tuple[float, int]] = []  # (mean, size), means increasing
+    for i, y in enumerate(wanted):
+        pool = (y - i * gap, 1)
+        while pools and pools[-1][0] >= pool[0]:
+            mean, size = pools.pop()
+            pool = ((mean * size + pool[0] * pool[1]) / (size + pool[1]), size + pool[1])
+        pools.append(pool)
+    level = [mean for mean, size in pools for _ in range(size)]
+    return [y + i * gap for i, y in enumerate(level)]
+
+
+def _draw_images(fig: "Figure | SubFigure", rows: Sequence[ImageRow], heights: Sequence[float]) -> None:
+    """One strip per row: the title above, images side by side, captions below."""
+    strips = fig.subfigures(len(rows), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for strip, row in zip(strips, rows, strict=True):
+        strip.suptitle(literal(row.title), x=0.01, ha="left", fontsize=9.5)
+        axes = strip.subplots(1, max(len(row.images) for row in rows), squeeze=False)[0]
+        for i, ax in enumerate(axes):
+            ax.set_axis_off()
+            ax.set_anchor("N")  # room left over goes below, between this row and the next title
+            if i < len(row.images):
+                pixels = np.asarray(row.images[i].convert("RGB"))
+                # Blurring an 8 × 8 digit hides it; a photograph wants smoothing.
+                ax.imshow(pixels, interpolation="nearest" if max(pixels.shape) < 64 else "antialiased")
+            if i < len(row.captions):
+                caption = literal(row.captions[i])
+                ax.text(0.5, -0.06, caption, transform=ax.transAxes, ha="center", va="top", fontsize=7.5)
+
+
+def _arranged(rows: Sequence[ImageRow | tuple], size: float) -> tuple[list[ImageRow], int, list[float]]:
+    """Rows with their text broken into lines, the number of columns, and the inches each row needs.
+
+    `size` is the side of an image; a letter of a title is about 0.078 inches wide, one of a caption 0.06.
+    """
+    rows = [row if isinstance(row, ImageRow) else ImageRow(*row) for row in rows]
+    columns = max(len(row.images) for row in rows)
+    title, caption = (textwrap.TextWrapper(int(w)) for w in (size * columns / 0.078, size / 0.06))
+    rows = [ImageRow(title.fill(t), images, [*map(caption.fill, c)]) for t, images, c in rows]
+    above = [row.title.count("\n") + 1 for row in rows]
+    below = [max((caption.count("\n") + 1 for caption in row.captions), default=0) for row in rows]
+    tall = [max((image.height / image.width for image in row.images), default=1) for row in rows]
+    lines = zip(tall, above, below, strict=True)
+    return rows, columns, [size * t + 0.18 * a + 0.14 * b + 0.2 for t, a, b in lines]
+
+
+def _note(ax: "Axes", label: str, at: tuple[float, float], shift: tuple[float, float], **style) -> None:
+    """Text beside a point of the data, moved by `shift` points."""
+    ax.annotate(label, at, shift, textcoords="offset points", va="center", annotation_clip=False, **style)
+
+
+def _figure(width: float, height: float) -> "Figure":
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+
+
+def _array(values) -> np.ndarray:
+    """Tensors (on any device), sequences and arrays alike, as float64."""
+    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values, dtype=np.float64)
+
+
+def _mean_and_band(mean, stderr) -> tuple[np.ndarray, np.ndarray]:
+    """Both as arrays; an unknown standard error is drawn as none."""
+    mean = _array(mean)
+    return mean, np.zeros_like(mean) if stderr is None else np.nan_to_num(_array(stderr))
+
+
+def literal(text: str, width: int = 0) -> str:
+    """A user's text as it is (a pair of dollar signs would be a formula), in lines where a width is given."""
+    escaped = str(text).replace("$", r"\$")
+    return "\n".join(textwrap.wrap(escaped, width)) if width else escaped
