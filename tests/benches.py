@@ -1,4 +1,4 @@
-"""What the tests of the protocol, the experiments and `bayescal bench` share: a tiny data set of image files.
+"""What the tests of the benchmark, the experiments and `bayescal bench` share: a tiny data set of image files.
 
 Dogs are discs; houses and guitars are the same square, so that some answers are wrong and no metric is trivial.
 """
@@ -6,7 +6,7 @@ Dogs are discs; houses and guitars are the same square, so that some answers are
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
@@ -16,30 +16,33 @@ import pytest
 from filelock import FileLock
 
 from bayescal.backbones import Backbone, load_backbone
+from bayescal.benchmark.bench import Bench, Options, Search
+from bayescal.benchmark.bundle import save_bundle
+from bayescal.benchmark.prepared import PreparedDataset, prepare_dataset
+from bayescal.benchmark.records import Record, RecordedBackbone, Scores, SplitInfo
+from bayescal.benchmark.results import Section
+from bayescal.benchmark.runner import PlannedRun, plan
+from bayescal.benchmark.sources import Sources
+from bayescal.benchmark.store import Store, sqlite_url
+from bayescal.benchmark.study import Trial
+from bayescal.benchmark.variants import get_variant
 from bayescal.data.datasets import open_dataset
 from bayescal.data.datasets.base import Dataset, describe
 from bayescal.data.manifest import Manifest
-from bayescal.experiments.bench import Bench, Options
-from bayescal.experiments.sources import Sources
-from bayescal.protocol.arena import Arena, open_arena
-from bayescal.protocol.bundle import save_bundle
-from bayescal.protocol.entries import get_entry
-from bayescal.protocol.runner import Planned, plan
-from bayescal.protocol.store import Record, Store, sqlite_url
-from bayescal.protocol.study import Drawn
-from bayescal.space import default_config
+from bayescal.methods.hyperparameters import default_config
 from command_line import Result, make_shapes, run
 
 CLASSES, ENVIRONMENTS = ("dog", "guitar", "house"), ("cartoon", "photo", "sketch")
 IMAGES, SHOTS, VAL_SHOTS, SEEDS, EPOCHS = 7, 3, 2, (1, 2), 3
-VARYING = ("made", "seconds", "versions")  # entries of a record that differ between equal runs
+VARYING = ("made", "seconds", "versions")  # fields of a record that differ between equal runs
 
 
 @lru_cache(maxsize=1)
 def short_mini() -> Backbone:
     """The embedded backbone, with a short training as its default."""
     mini = load_backbone("mini")
-    return replace(mini, defaults=replace(mini.defaults, epochs=EPOCHS))
+    posterior = replace(mini.defaults.posterior, epochs=EPOCHS)
+    return replace(mini, defaults=replace(mini.defaults, epochs=EPOCHS, posterior=posterior))
 
 
 def once(folder: Path, make: Callable[[], None]) -> None:
@@ -52,18 +55,18 @@ def once(folder: Path, make: Callable[[], None]) -> None:
 
 
 @lru_cache(maxsize=1)
-def _session(base: Path) -> tuple[Path, Arena, Path]:
+def _session(base: Path) -> tuple[Path, PreparedDataset, Path]:
     folder, bundle = base / "pictures", base / "packed" / "pictures.bundle"
     once(base / "images", lambda: make_shapes(folder, IMAGES, CLASSES, ENVIRONMENTS))
-    arena = open_folder(folder)
-    once(bundle.parent, lambda: save_bundle(arena, bundle))
-    return folder, arena, bundle
+    prepared = open_folder(folder)
+    once(bundle.parent, lambda: save_bundle(prepared, bundle))
+    return folder, prepared, bundle
 
 
-def open_folder(folder: Path, name: str = "pictures", seeds: Sequence[int] = SEEDS, **options: Any) -> Arena:
+def open_folder(folder: Path, name: str = "pictures", seeds: Sequence[int] = SEEDS, **options: Any) -> PreparedDataset:
     dataset, manifest = open_dataset(str(folder))
     shots = {"shots": SHOTS, "val_shots": VAL_SHOTS, **options}
-    return open_arena(replace(dataset, name=name, title=name), manifest, short_mini(), seeds, **shots)
+    return prepare_dataset(replace(dataset, name=name, title=name), manifest, short_mini(), seeds, **shots)
 
 
 @pytest.fixture(scope="session")
@@ -79,14 +82,14 @@ def pictures(_made) -> Path:
 
 
 @pytest.fixture(scope="session")
-def arena(_made) -> Arena:
+def prepared(_made) -> PreparedDataset:
     """`pictures` under the embedded backbone, which trains for three epochs."""
     return _made[1]
 
 
 @pytest.fixture(scope="session")
 def bundle(_made) -> Path:
-    """`arena` as a file."""
+    """`prepared` as a file."""
     return _made[2]
 
 
@@ -110,29 +113,46 @@ def grid(n: int, classes: Sequence[str] = CLASSES, environments: Sequence[str] =
 
 
 def planned_runs(
-    arena: Arena, name: str, draws: int = 1, seeds: Sequence[int] = SEEDS, **options: Any
-) -> list[Planned]:
-    """Runs of an entry on every fold and seed; draw k has its own λ2, where the method has one."""
-    entry = get_entry(name)
-    space = entry.search_space(arena.dataset)
-    configs = [default_config(space, arena.facts.defaults, **options) | dict(entry.fixed) for _ in range(draws)]
+    prepared: PreparedDataset, name: str, trials: int = 1, seeds: Sequence[int] = SEEDS, **options: Any
+) -> list[PlannedRun]:
+    """Runs of a variant on every fold and seed; trial k has its own λ2, where the method has one."""
+    variant = get_variant(name)
+    space = variant.search_space(prepared.dataset)
+    defaults = prepared.backbone_info.defaults
+    configs = [default_config(space, defaults, **options) | dict(variant.fixed) for _ in range(trials)]
     for k, config in enumerate(configs):
         if "lambda_irm" in config:
             config["lambda_irm"] = 0.1 * (k + 1)
-    return plan(arena, entry, [Drawn(k, config) for k, config in enumerate(configs)], seeds)
+    return plan(prepared, variant, [Trial(k, config) for k, config in enumerate(configs)], seeds)
 
 
-def open_bench(arenas: dict[str, Arena], folder: Path, **options: Any) -> Bench:
-    """A bench on arenas that are open already."""
-    chosen = {"datasets": tuple(arenas), "trials": 2, "seeds": SEEDS, "quick": True, **options}
-    sources = Sources({name: folder for name in arenas}, "mini", chosen["seeds"], _open=dict(arenas))
+def open_bench(datasets: dict[str, PreparedDataset], folder: Path, **options: Any) -> Bench:
+    """A bench on prepared data sets that are open already."""
+    chosen = {"datasets": tuple(datasets), "trials": 2, "seeds": SEEDS, "quick": True, **options}
+    sources = Sources({name: folder for name in datasets}, "mini", chosen["seeds"], _open=dict(datasets))
     return Bench(Options(**chosen), sources, Store(sqlite_url(folder)), folder)
 
 
-def same(records: Sequence[Record]) -> list[Record]:
+def trained(bench: Bench, search: Search) -> list[Record]:
+    """The records of a search, trained where they are missing."""
+    bench.train([search])
+    return bench.records(search)
+
+
+def finished(bench: Bench, experiment: Any) -> Section:
+    """The section of an experiment (its module), trained where records are missing."""
+    bench.train(experiment.searches(bench))
+    return experiment.section(bench)
+
+
+def exact(records: Iterable[Record]) -> list[dict[str, Any]]:
+    """Records as JSON, without what differs between equal runs; every digit of the rest."""
+    return [{name: v for name, v in record.to_json().items() if name not in VARYING} for record in records]
+
+
+def same(records: Iterable[Record]) -> list[dict[str, Any]]:
     """Records as they must be equal between machines and days, by key; numbers to five digits."""
-    kept = [{k: v for k, v in record.items() if k not in VARYING} for record in records]
-    return [rounded(record) for record in sorted(kept, key=lambda record: record["key"])]
+    return [rounded(record) for record in sorted(exact(records), key=lambda record: record["key"])]
 
 
 def rounded(value: Any) -> Any:
@@ -144,28 +164,34 @@ def rounded(value: Any) -> Any:
 
 
 def record(fold: str = "photo", seed: int = 1, trial: int = 0, **changes: Any) -> Record:
-    """A record by hand: `curves`, `chosen` and `scores` are for tests to fill in."""
-    content = {"fold": fold, "seed": seed, "trial": trial, "stopped": None, "curves": {}, "chosen": {}, "scores": {}}
-    return json.loads(json.dumps(content | changes))
+    """A record by hand: `curves`, `chosen` and `scores` (a metric's value by name) are for tests to fill in."""
+    content = {
+        "key": f"{fold}/{seed}/{trial}", "dataset": "pictures", "variant": "coop", "method": "coop", "purpose": "",
+        "train_environments": ("art",), "config": {}, "settings": {}, "shots": 1, "val_shots": 1, "curves": {},
+        "split": SplitInfo("digest", 1, {}), "backbone": RecordedBackbone("mini", "fingerprint"), "gradient_norms": {},
+        "chosen": {}, "samples": 20, "parameters": 1, "stopped": None, "seconds": 1.0, "versions": {}, "made": "today",
+    }  # fmt: skip
+    scores = {name: Scores.from_json(own) for name, own in changes.pop("scores", {}).items()}
+    return Record(**content | {"fold": fold, "seed": seed, "trial": trial, "scores": scores} | changes)
 
 
 @pytest.fixture(scope="module")
-def few_draws() -> Iterator[int]:
-    """Predictions from four posterior draws: a fifth of the time."""
+def few_samples() -> Iterator[int]:
+    """Predictions from four posterior samples: a fifth of the time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bayescal.protocol.runner.DRAWS", 4)
-        patch.setattr("bayescal.experiments.base_to_new.DRAWS", 4)
+        patch.setattr("bayescal.benchmark.runner.POSTERIOR_SAMPLES", 4)
+        patch.setattr("bayescal.benchmark.experiments.base_to_new.POSTERIOR_SAMPLES", 4)
         yield 4
 
 
 @contextlib.contextmanager
 def short_trainings() -> Iterator[None]:
-    """The command line with a backbone that trains for three epochs, few posterior draws and small loss landscapes."""
+    """The command line with a backbone that trains for three epochs, few posterior samples, small loss landscapes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bayescal.backbones.load_backbone", lambda name, device="cpu": short_mini())
-        patch.setattr("bayescal.protocol.runner.DRAWS", 4)
-        patch.setattr("bayescal.experiments.instances.QUICK_EPOCHS", 4)
-        patch.setattr("bayescal.experiments.instances.QUICK_GRID", 5)
+        patch.setattr("bayescal.benchmark.runner.POSTERIOR_SAMPLES", 4)
+        patch.setattr("bayescal.benchmark.experiments.instances.QUICK_EPOCHS", 4)
+        patch.setattr("bayescal.benchmark.experiments.instances.QUICK_GRID", 5)
         yield
 
 

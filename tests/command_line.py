@@ -51,7 +51,8 @@ def run(*arguments: Any, stdin: str = "") -> Result:
 
 def fit(data: Path, output: Path, *more: Any) -> Result:
     """A short training."""
-    return run("fit", data, "-o", output, "--set", "epochs=2", *more)
+    method = () if "--method" in more else ("--method", "bayes-cal")
+    return run("fit", data, "-o", output, "--set", "epochs=2", *method, *more)
 
 
 def shape(kind: str, style: str, number: int, size: int = 32) -> Image.Image:
@@ -73,10 +74,10 @@ def make_shapes(
     """folder/environment/class/0.png …"""
     for environment in environments:
         for name in classes:
-            place = folder / environment / name
-            place.mkdir(parents=True)
+            path = folder / environment / name
+            path.mkdir(parents=True)
             for number in range(n):
-                shape(name, environment, number).save(place / f"{number}.png")
+                shape(name, environment, number).save(path / f"{number}.png")
     return folder
 
 

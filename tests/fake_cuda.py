@@ -15,7 +15,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from bayescal import recording, training
+from bayescal.engine import cuda_graph
+from bayescal.training import loop
 
 aten = torch.ops.aten
 # Answers that Python needs (a wait for the GPU), and numbers that come from Python's memory (a copy from the host).
@@ -66,9 +67,9 @@ class Graph(TorchDispatchMode):
         )
         if masked or func.overloadpacket in REFUSED:
             raise RuntimeError(f"operation not permitted when stream is capturing: {func}\nand so on")
-        for place, argument in enumerate(func._schema.arguments):
+        for position, argument in enumerate(func._schema.arguments):
             if argument.alias_info is not None and argument.alias_info.is_write:
-                written = args[place] if place < len(args) else kwargs[argument.name]
+                written = args[position] if position < len(args) else kwargs[argument.name]
                 for tensor in tree_leaves(written):
                     storage = tensor.untyped_storage()
                     self.before.setdefault(storage.data_ptr(), (storage, storage.clone()))
@@ -91,7 +92,7 @@ class Graph(TorchDispatchMode):
 
 
 class FakeCuda:
-    """Takes the place of the parts of `torch.cuda` that `recording.py` uses; `log` is what was asked of it."""
+    """Takes the place of the parts of `torch.cuda` that `cuda_graph.py` uses; `log` is what was asked of it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
         self.log: list[str] = []
@@ -122,5 +123,5 @@ class FakeCuda:
             graph.undo()
 
     def train_as_on_a_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Let `training.Steps` record its step."""
-        monkeypatch.setattr(training, "Recorded", lambda device, what: recording.Recorded(self.device, what))
+        """Let `loop.Steps` record its step."""
+        monkeypatch.setattr(loop, "CudaGraphStep", lambda device, what: cuda_graph.CudaGraphStep(self.device, what))

@@ -32,7 +32,7 @@ class Pictures:
 
 
 def picture(name: str, light: str, number: int) -> Image.Image:
-    """The shape says what it is, the background where it is; place and colour are random."""
+    """The shape says what it is, the background where it is; position and colour are random."""
     random = np.random.default_rng([CLASSES.index(name), ENVIRONMENTS.index(light), number])
     ground = {"night": 30, "snow": 225}[light]
     image = Image.fromarray((ground + random.integers(-25, 25, (SIZE, SIZE, 3))).astype(np.uint8))

@@ -4,15 +4,15 @@ import pytest
 
 import tiny
 from bayescal.methods import get_method, method_names
-from bayescal.space import default_config
-from bayescal.stacks import Run
+from bayescal.methods.hyperparameters import default_config
+from bayescal.training.runs import Run
 
-LEARNING = [name for name in method_names() if name not in ("clip", "tip-adapter")]
+LEARNING = [name for name in method_names() if get_method(name).trained_by_gradient]
 # Small, and with a change of every kind after the third step, at which the recording is made: penalties and resets of
-# the optimiser (5: in the middle of an epoch), rates, dropout; several draws.
+# the optimiser (the fifth of twelve steps: in the middle of an epoch), rates, dropout; several draws.
 SMALL = {
-    "epochs": 4, "batch_size": 8, "irm_anneal": 5, "vrex_anneal": 5, "dropout": 0.3, "train_samples": 2, "mlp_width": 8,
-    "stable_steps": 3, "tip_alpha_steps": 3, "tip_beta_steps": 3,
+    "epochs": 4, "batch_size": 8, "anneal_share": 0.42, "dropout": 0.3, "train_samples": 2, "mlp_width": 8,
+    "weight_steps": 3, "alpha_steps": 3, "beta_steps": 3,
 }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Bad input from a user's side: a clear message that names the thing, exit code 2, nothing half-written.
 
 What can be worked with (odd image formats, a missing class, one environment) is worked with, and said. Places that
-cannot be written to, interruptions and damaged models are in test_bad_places.py.
+cannot be written to, interruptions and damaged models are in test_bad_paths.py.
 """
 # ruff: noqa: F811  (fixtures are imported, then named as arguments)
 
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bayescal.artifact import CONFIG
+from bayescal.estimator.artifact import CONFIG
 from command_line import (  # noqa: F401
     _own_cache,
     _trained,

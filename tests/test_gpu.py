@@ -8,11 +8,13 @@ import pytest
 import torch
 
 import tiny
-from bayescal import recording
+from bayescal.data.preprocess import Preprocess
+from bayescal.engine import cuda_graph
 from bayescal.errors import BayescalWarning
-from bayescal.features.compute import _preparation
-from bayescal.preprocess import Preprocess
-from bayescal.stacks import Problem, Run, train_runs
+from bayescal.features.extract import _preparation
+from bayescal.training.problem import Problem
+from bayescal.training.runs import Run
+from bayescal.training.stack import train_runs
 from small_runs import LEARNING
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that torch can use")
@@ -21,7 +23,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 def on_gpu(problem: Problem, runs: list[Run], **changes) -> tuple[Problem, list[Run]]:
     moved = {name: getattr(problem, name).cuda() for name in ("text", "features", "labels", "environments")}
     return dataclasses.replace(problem, **moved, **changes), [
-        dataclasses.replace(run, train=run.train.cuda(), judged={k: v.cuda() for k, v in run.judged.items()})
+        dataclasses.replace(run, train=run.train.cuda(), eval_sets={k: v.cuda() for k, v in run.eval_sets.items()})
         for run in runs
     ]
 
@@ -34,7 +36,7 @@ def test_recorded_training_is_training_step_by_step(monkeypatch, make_runs, name
         warnings.simplefilter("error", BayescalWarning)  # every method can be recorded
         recorded = train_runs(name, problem, runs, trajectory=True)
     with monkeypatch.context() as patch:
-        patch.setattr(recording, "WARM_UP", 10**9)
+        patch.setattr(cuda_graph, "WARM_UP", 10**9)
         plain = train_runs(name, problem, runs, trajectory=True)
     for one, two in zip(recorded, plain, strict=True):
         torch.testing.assert_close(one.curves["total"], two.curves["total"], rtol=1e-3, atol=1e-4)

@@ -25,7 +25,16 @@ def imported(*modules: str) -> set[str]:
 
 
 def test_the_package_imports_nothing_heavy():
-    assert imported("bayescal", "bayescal.errors", "bayescal.methods", "bayescal.space", "bayescal.artifact") == set()
+    assert (
+        imported(
+            "bayescal",
+            "bayescal.errors",
+            "bayescal.methods",
+            "bayescal.methods.hyperparameters",
+            "bayescal.estimator.artifact",
+        )
+        == set()
+    )
 
 
 def test_the_command_line_starts_without_torch():
@@ -33,7 +42,13 @@ def test_the_command_line_starts_without_torch():
 
 
 def test_the_core_needs_torch_alone():
-    core = ("bayescal.stacks", "bayescal.predictor", "bayescal.metrics", "bayescal.backbones", "bayescal.prompts")
+    core = (
+        "bayescal.training.stack",
+        "bayescal.estimator.predictor",
+        "bayescal.evaluation.metrics",
+        "bayescal.backbones",
+        "bayescal.text.prompt_tree",
+    )
     assert imported(*core) <= {"torch", "numpy"}  # torch itself imports numpy
 
 
@@ -48,8 +63,8 @@ import sys
 sys.modules.update(dict.fromkeys({absent!r}))  # None: importing it is an ImportError
 import tiny
 from bayescal.methods import get_method
-from bayescal.space import default_config
-from bayescal.stacks import train_runs
+from bayescal.methods.hyperparameters import default_config
+from bayescal.training.stack import train_runs
 for name in ("coop", "cal", "bayes-cal", "clip"):
     run = tiny.tiny_run(default_config(get_method(name).space, tiny.Defaults), 1)
     print(name, train_runs(name, tiny.tiny_problem(), [run])[0].stopped)

@@ -5,18 +5,27 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bayescal.backbones.text_tower import TextTower
-from bayescal.stacks import Problem, Run
+from bayescal.text.tower import TextTower
+from bayescal.training.problem import Problem
+from bayescal.training.runs import Run
 
 WORDS = {".": 1, "dog": 2, "cat": 3, "house": 4, "photo": 5, "sketch": 6, "cartoon": 7, "a": 8, "of": 9}
 CLASSES, ENVIRONMENTS = ("dog", "cat", "house"), ("photo", "sketch", "cartoon")
+
+
+class Posterior:
+    """Training defaults of Bayes-CAL."""
+
+    learning_rate, epochs, batch_size, optimizer, class_specific = 0.05, 3, 8, "sgd", False
+    prior_scale, initial_scale, beta = 0.05, 0.5, 0.1
 
 
 class Defaults:
     """Training defaults for the tiny tower."""
 
     learning_rate, epochs, batch_size, n_context, context_init = 0.05, 3, 8, 4, ""
-    prior_scale, initial_scale, beta, views, template = 0.05, 0.5, 0.1, 0, "a photo of a {}."
+    posterior, views, template = Posterior, 0, "a photo of a {}."
+    adapter_ratio, cache_alpha, cache_beta, cache_alpha_max, network_weight_decay = 0.2, 1.0, 5.0, 20.0, 0.0
 
 
 def tokenize(text: str) -> list[int]:
@@ -59,8 +68,8 @@ def tiny_run(config: dict, seed: int, environments: tuple[int, ...] = (0, 1), n:
     g = torch.Generator().manual_seed(seed)
     pool = torch.tensor([i for i in range(120) if (i // 3) % 3 in environments])
     order = pool[torch.randperm(len(pool), generator=g)]
-    judged = {"val": order[n : n + 15], "test": torch.tensor([i for i in range(120) if (i // 3) % 3 == 2])}
-    return Run({**config, **changes}, seed, order[:n], judged)
+    eval_sets = {"val": order[n : n + 15], "test": torch.tensor([i for i in range(120) if (i // 3) % 3 == 2])}
+    return Run({**config, **changes}, seed, order[:n], eval_sets)
 
 
 def tiny_word_vectors(folder: Path) -> str:

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from bayescal.benchmark.store import Store, sqlite_url
 from bayescal.cli.options import parse_precision
-from bayescal.protocol.store import Store, sqlite_url
 from benches import bench_command, short_trainings
 from command_line import left_in, make_shapes, refused, run
 
@@ -22,14 +22,14 @@ def on(bundle, output, *more):
 
 
 def records(output):
-    return {record["key"]: record for record in Store(sqlite_url(output)).find()}
+    return {record.key: record for record in Store(sqlite_url(output)).find()}
 
 
 def test_a_first_look_is_part_of_the_whole(bundle, tmp_path):
     first = on(bundle, tmp_path, "--quick", "--methods", "cal-lv")
     assert first.code == 0, first.err
     few = records(tmp_path)
-    assert len(few) == 3 * 3  # draws × folds, of one seed
+    assert len(few) == 3 * 3  # trials × folds, of one seed
     whole = on(bundle, tmp_path, "--methods", "cal-lv", "--trials", 4, "--seeds", "1,2")
     assert whole.code == 0, whole.err
     many = records(tmp_path)
@@ -57,7 +57,7 @@ def test_a_dry_run_says_what_there_is_to_do_and_trains_nothing(bundle, tmp_path)
 def test_precision_of_training(bundle, tmp_path):
     result = on(bundle, tmp_path, "--methods", "coop", "--trials", 1, "--seeds", "1", "--precision", "bfloat16")
     assert result.code == 0, result.err
-    assert {record["backbone"]["precision"] for record in records(tmp_path).values()} == {"bfloat16"}
+    assert {record.backbone.precision for record in records(tmp_path).values()} == {"bfloat16"}
     wrong = on(bundle, tmp_path, "--precision", "half")
     assert wrong.code == 2
     assert "--precision half: expected auto, float32, bfloat16, float16" in wrong.err
@@ -105,12 +105,12 @@ def test_too_few_images_are_noted_in_the_section_and_on_the_screen(pictures, tmp
 
 
 def test_data_are_found_by_name_however_it_is_spelled(tmp_path):
-    from bayescal.experiments.sources import find_places
+    from bayescal.benchmark.sources import find_paths
 
     for name in ("PACS", "Office_Home", "mine"):
         (tmp_path / name).mkdir()
-    assert find_places([str(tmp_path)]) == {"pacs": tmp_path / "PACS", "office-home": tmp_path / "Office_Home"}
-    assert find_places([f"OfficeHome={tmp_path / 'mine'}", f"my own={tmp_path / 'mine'}"]) == {
+    assert find_paths([str(tmp_path)]) == {"pacs": tmp_path / "PACS", "office-home": tmp_path / "Office_Home"}
+    assert find_paths([f"OfficeHome={tmp_path / 'mine'}", f"my own={tmp_path / 'mine'}"]) == {
         "office-home": tmp_path / "mine", "my own": tmp_path / "mine",
     }  # fmt: skip
 
@@ -124,11 +124,11 @@ def test_data_are_found_by_name_however_it_is_spelled(tmp_path):
         (["mian"], ["no experiment 'mian'", "Did you mean 'main'?", "all"]),
         (["main", "--methods", "coop,bayes-call"], ["bayes-cal"]),
         (["main", "--methods", ","], ["--methods", "separated by commas"]),
-        (["main", "--datasets", "pacs"], ["no place is known for the data set 'pacs'", "--data pacs=PATH"]),
+        (["main", "--datasets", "pacs"], ["no path is known for the data set 'pacs'", "--data pacs=PATH"]),
         (["main", "--datasets", "zoo"], ["'zoo'", "Known here: pictures"]),
         (["main", "--seeds", "one"], ["--seeds one"]),
         (["main", "--sampler", "grid"], ["no sampler 'grid'", "random, tpe"]),
-        (["main", "--backbone", "RN50:openai"], ["packed with the backbone mini"]),
+        (["main", "--backbone", "RN50:openai"], ["packed with the backbone mini 2"]),
         (["main", "--storage", "nonsense"], ["cannot be opened"]),
         (["instances", "--methods", "erm"], ["none of --methods"]),
         (["base-to-new"], ["names base and new classes"]),

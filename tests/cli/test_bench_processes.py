@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bayescal.protocol.store import Store, sqlite_url
+from bayescal.benchmark.records import Record
+from bayescal.benchmark.store import Store, sqlite_url
 from benches import same
 from command_line import run
 
@@ -23,18 +24,18 @@ TRACED = """
 import json, os, sys, time
 from pathlib import Path
 sys.modules["open_clip"] = None
-from bayescal.protocol import runner
+from bayescal.benchmark import runner
 train, log = runner._train, Path(os.environ["TRACE"])
 
-def traced(store, planned, *rest):
+def traced(store, stack, *rest):
     mine = log / str(os.getpid())
     with open(mine, "a") as file:
-        file.write(json.dumps([run.key for run in planned]) + "\\n")
+        file.write(json.dumps([run.key for run in stack.planned]) + "\\n")
     end = time.monotonic() + 60
     while len(list(log.iterdir())) < int(os.environ["PEERS"]) and time.monotonic() < end:
         time.sleep(0.01)
     time.sleep(float(os.environ["PAUSE"]))
-    return train(store, planned, *rest)
+    return train(store, stack, *rest)
 
 runner._train = traced
 from bayescal.cli import main
@@ -43,7 +44,7 @@ main(sys.argv[1:])
 
 
 def command(bundle: Path, output: Path) -> list[str]:
-    options = "--methods cal-lv,coop --trials 2 --seeds 1,2 --rows 2 --quiet"
+    options = "--methods cal-lv,coop --trials 2 --seeds 1,2 --max-runs 2 --quiet"
     return ["bench", "main", "--data", str(bundle), "-o", str(output), *options.split()]
 
 
@@ -61,17 +62,17 @@ def stacks(trace: Path) -> list[list[list[str]]]:
     return [[json.loads(line) for line in path.read_text().splitlines()] for path in sorted(trace.iterdir())]
 
 
-def records(output: Path) -> list[dict]:
+def records(output: Path) -> list[Record]:
     return list(Store(sqlite_url(output)).find())
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(bundle, tmp_path_factory) -> list[dict]:
+def uninterrupted(bundle, tmp_path_factory) -> list[Record]:
     output = tmp_path_factory.mktemp("uninterrupted")
     result = run(*command(bundle, output))
     assert result.code == 0, result.err
     found = records(output)
-    assert len(found) == 2 * 3 * 2 * 2  # methods × folds × seeds × draws
+    assert len(found) == 2 * 3 * 2 * 2  # methods × folds × seeds × trials
     return found
 
 
@@ -86,13 +87,13 @@ def test_killed_in_the_middle_the_same_command_finishes(bundle, tmp_path, uninte
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=WAIT)
     assert process.returncode == -signal.SIGKILL
-    before = {record["key"]: record for record in records(output)}
+    before = {record.key: record for record in records(output)}
     assert 4 <= len(before) < len(uninterrupted)
     assert not (output / "sections").exists()
 
     result = run(*command(bundle, output))
     assert result.code == 0, result.err
-    after = {record["key"]: record for record in records(output)}
+    after = {record.key: record for record in records(output)}
     assert {key: after[key] for key in before} == before  # not trained again: even the times are the same
     assert same(list(after.values())) == same(uninterrupted)
     assert (output / "sections" / "main.json").exists()
@@ -106,9 +107,9 @@ def test_two_processes_without_open_clip_share_the_work_and_train_every_run_once
     shares = [[key for stack in process for key in stack] for process in stacks(trace)]
     assert len(shares) == 2
     assert all(shares)
-    assert sorted(shares[0] + shares[1]) == sorted(record["key"] for record in uninterrupted)
+    assert sorted(shares[0] + shares[1]) == sorted(record.key for record in uninterrupted)
     found = records(output)
-    assert [r["key"] for r in sorted(found, key=lambda r: r["key"])] == sorted(shares[0] + shares[1])
+    assert [r.key for r in sorted(found, key=lambda r: r.key)] == sorted(shares[0] + shares[1])
     assert same(found) == same(uninterrupted)
     (first, _), (second, _) = ends  # both print the whole table
     assert "CoOp" in first

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from bayescal.benchmark.search_ranges import search_ranges
 from bayescal.data import read_manifest
 from bayescal.data.datasets import dataset_names, get_dataset, open_dataset
-from bayescal.data.makers import mnist as mnist_module
+from bayescal.data.synthetic import mnist as mnist_module
 from command_line import make_shapes, refused, run, shape, write_csv
 
 pytestmark = pytest.mark.xdist_group("command-line")
@@ -56,7 +57,7 @@ def test_each_is_described_with_source_layout_and_search(monkeypatch, name):
     dataset = get_dataset(name)
     for text in (dataset.title, dataset.citation, dataset.source, dataset.selection, *dataset.layout.splitlines()):
         assert text in result.out
-    if dataset.space:
+    if search_ranges(name):
         assert "lambda_irm: 10^U(" in result.out
 
 
@@ -167,6 +168,20 @@ def test_good_images_pass_and_short_cells_are_noted(tmp_path):
     assert "Note" not in quiet.out
 
 
+def test_names_the_backbone_does_not_know_are_noted(tmp_path):
+    for where in ("photo", "sketch"):
+        for number, name in enumerate(("dog", "melanoma", "lymphoma")):
+            (tmp_path / "data" / where / name).mkdir(parents=True)
+            shape("dog", where, number).save(tmp_path / "data" / where / name / "0.png")
+    result = run("data", "check", tmp_path / "data", "--shots", 1, "--val-shots", 0)
+    assert result.code == 0, result.out
+    assert "Note: backbone 'mini 2' has never seen the words of these 2 names: 'lymphoma', 'melanoma'. " in result.out
+    assert '--class-words FILE.json, or class_words= in Python, with {"NAME": "plain words"}' in result.out
+    assert "cannot tell the names 'lymphoma' and 'melanoma' apart" in result.out
+    other = run("data", "check", tmp_path / "data", "--shots", 1, "--val-shots", 0, "--backbone", "RN50:openai")
+    assert "melanoma'" not in other.out
+
+
 def test_unreadable_images_are_a_problem(tmp_path):
     data = make_shapes(tmp_path / "data", n=4)
     (data / "photo" / "dog" / "0.png").write_bytes(b"\x89PNG cut off")
@@ -185,7 +200,7 @@ def test_unreadable_images_are_a_problem(tmp_path):
         ("photo/dog/0.png", "photo/dog/9.png", 0, "more than once: used once"),
     ],
 )
-def test_copies_are_judged_by_what_they_spoil(tmp_path, source, target, code, said):
+def test_copies_are_rated_by_what_they_spoil(tmp_path, source, target, code, said):
     data = make_shapes(tmp_path / "data", n=4)
     (data / target).write_bytes((data / source).read_bytes())
     result = run("data", "check", data)

@@ -6,7 +6,7 @@ from statistics import median
 import pytest
 from PIL import Image
 
-from bayescal.predictor import Predictor
+from bayescal.estimator.predictor import Predictor
 from command_line import make_shapes, run, write_csv
 
 pytestmark = pytest.mark.xdist_group("command-line")
@@ -49,14 +49,14 @@ def test_numbers_equal_those_counted_from_the_answers(cautious, shapes, report):
     assert metrics["images"] == len(answers) == 24
     assert metrics["accuracy"] == pytest.approx(accuracy(answers))
     assert metrics["coverage"] == pytest.approx(len(sure) / 24)
-    assert metrics["acc_star"] == pytest.approx(accuracy(sure))
-    assert metrics["acc_star_code"] == pytest.approx(right / (24 - len(wrong_and_unsure)))
+    assert metrics["selective_accuracy"] == pytest.approx(accuracy(sure))
+    assert metrics["selective_accuracy_code"] == pytest.approx(right / (24 - len(wrong_and_unsure)))
     for group in metrics["environments"]:
         mine = [a for a in answers if a["image"].split("/")[-3] == group["name"]]
         assert group["images"] == 12
         assert group["accuracy"] == pytest.approx(accuracy(mine))
     worst = min(metrics["environments"], key=lambda group: group["accuracy"])
-    assert metrics["worst_environment_accuracy"] == worst["accuracy"]
+    assert (metrics["worst_environment"], metrics["worst_environment_name"]) == (worst["accuracy"], worst["name"])
     for group in metrics["classes"]:
         assert group["accuracy"] == pytest.approx(accuracy([a for a in answers if truth(a) == group["name"]]))
     names, counts = metrics["confusion_matrix"]["classes"], metrics["confusion_matrix"]["counts"]
@@ -100,18 +100,18 @@ def test_the_default_place_is_beside_the_model_and_is_not_replaced_unasked(model
     for file in model.iterdir():
         (copy / file.name).write_bytes(file.read_bytes())
     assert run("evaluate", copy, shapes).code == 0
-    place = tmp_path / "model-evaluation"
-    assert (place / "metrics.json").is_file()
+    path = tmp_path / "model-evaluation"
+    assert (path / "metrics.json").is_file()
     again = run("evaluate", copy, shapes)
     assert again.code == 2
     assert "model-evaluation exists already" in again.err
     assert "--force" in again.err
     assert run("evaluate", copy, shapes, "--force").code == 0
-    (place / "thesis.tex").write_text("precious")
+    (path / "thesis.tex").write_text("precious")
     refused = run("evaluate", copy, shapes, "--force")
     assert refused.code == 2
     assert "thesis.tex" in refused.err
-    assert (place / "thesis.tex").is_file()
+    assert (path / "thesis.tex").is_file()
 
 
 def test_the_test_part_is_the_default_where_there_is_one(model, shapes, tmp_path):

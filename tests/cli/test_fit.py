@@ -7,14 +7,14 @@ import shlex
 import numpy as np
 import pytest
 
-from bayescal import training
-from bayescal.artifact import read_artifact
-from bayescal.cli.fit import LARGEST_TABLE, _print_found
+from bayescal.cli.fit_screen import LARGEST_TABLE, print_found
 from bayescal.cli.options import parse_settings
 from bayescal.cli.screen import out
-from bayescal.cli.training_data import choose_training_data
 from bayescal.data import Manifest, read_manifest
 from bayescal.errors import DataError, MethodError
+from bayescal.estimator.artifact import read_artifact
+from bayescal.estimator.training_data import choose_training_data
+from bayescal.training import loop
 from command_line import fit, make_shapes, run, shape, write_csv
 
 pytestmark = pytest.mark.xdist_group("command-line")
@@ -48,12 +48,12 @@ def test_quiet_prints_nothing(shapes, tmp_path):
 def test_options_reach_the_classifier(shapes, tmp_path):
     words = tmp_path / "words.json"
     words.write_text('{"dog": "small dog"}')
-    places = tmp_path / "places.json"
-    places.write_text('{"sketch": "black and white sketch"}')
+    environment_words = tmp_path / "environment_words.json"
+    environment_words.write_text('{"sketch": "black and white sketch"}')
     result = fit(
         shapes, tmp_path / "model", "--method", "coop", "--set", "learning_rate=0.5", "--set", "position=middle",
-        "--members", 2, "--trials", 2, "--draws", 3, "--shots", 3, "--val-shots", 2, "--views", 1, "--seed", 7,
-        "--calibrate", "--class-words", words, "--environment-words", places,
+        "--members", 2, "--trials", 2, "--samples", 3, "--shots", 3, "--val-shots", 2, "--views", 1, "--seed", 7,
+        "--calibrate", "--class-words", words, "--environment-words", environment_words,
     )  # fmt: skip
     assert result.code == 0, result.err
     config = config_of(tmp_path / "model")
@@ -61,7 +61,7 @@ def test_options_reach_the_classifier(shapes, tmp_path):
     assert (config["config"]["learning_rate"], config["config"]["position"]) == (0.5, "middle")
     assert config["config"]["epochs"] == 2
     assert config["seeds"] == [7, 8]
-    assert (config["draws"], config["training"]["trials"], config["training"]["views"]) == (3, 2, 1)
+    assert (config["samples"], config["training"]["trials"], config["training"]["views"]) == (3, 2, 1)
     assert (config["training"]["train_images"], config["training"]["validation_images"]) == (6, 4)
     assert config["class_words"] == ["small dog", "house"]
     assert config["trained_environments"] == ["photo", "black and white sketch"]
@@ -85,6 +85,10 @@ def test_left_out_environments_are_not_learned_from(tmp_path):
         (["--leave-out", "skech"], "no environment 'skech'; did you mean 'sketch'? There are: photo, sketch"),
         (["--leave-out", "photo", "--leave-out", "sketch"], "none is left to learn from"),
         (["--set", "epoch=3"], "no option 'epoch'; did you mean 'epochs'?"),
+        (["--method", "vrex", "--set", "vrex_beta=3"], "no option 'vrex_beta'; did you mean 'lambda_variance'?"),
+        (["--method", "my_method.Mine"], "A class is written module:Class, here my_method:Mine"),
+        (["--method", "nowhere_at_all:Mine"], "cannot be imported here: No module named 'nowhere_at_all'"),
+        (["--method", "math:sqrt"], "expected a method, a subclass of bayescal.Method"),
         (["--set", "epochs"], "expected name=value"),
         (["--set", "epochs=many"], "--set epochs=many: expected a whole number"),
         (["--set", "learning_rate=fast"], "--set learning_rate=fast: expected a number"),
@@ -197,7 +201,7 @@ def test_an_interrupted_training_continues_and_ends_the_same(shapes, tmp_path, m
     assert whole.code == 0
 
     epochs = []
-    train_epoch = training._train_epoch
+    train_epoch = loop._train_epoch
 
     def counted(method, data, state, epoch, decay):
         if epochs == [0, 1, 2]:
@@ -206,8 +210,8 @@ def test_an_interrupted_training_continues_and_ends_the_same(shapes, tmp_path, m
         epochs.append(epoch)
         return train_epoch(method, data, state, epoch, decay)
 
-    monkeypatch.setattr(training, "_train_epoch", counted)
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(loop, "_train_epoch", counted)
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1.0)
     cut = fit(shapes, tmp_path / "model", "--set", "epochs=6")
     assert cut.code == 130
     assert "interrupted; the same command continues" in cut.err
@@ -229,5 +233,5 @@ def test_large_data_sets_are_counted_not_listed(tmp_path):
     chosen = choose_training_data(read_manifest(data), [], None, None, seed=1)
     screen = out()
     with screen.capture() as printed:
-        _print_found(screen, chosen)
+        print_found(screen, chosen)
     assert printed.get().strip() == "Found 31 images of 31 classes in 1 environment."

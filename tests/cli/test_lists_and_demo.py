@@ -31,7 +31,7 @@ def test_the_embedded_backbone_comes_first_and_the_short_list_is_short(monkeypat
     names = [line.split()[0] for line in result.out.splitlines()[3:] if ":" in line or line.startswith(" mini")]
     assert names[0] == "mini"
     assert set(WELL_KNOWN) <= set(names)
-    known = {info.name for info in list_backbones()}
+    known = {entry.name for entry in list_backbones()}
     assert set(WELL_KNOWN) <= known
     everything = run("backbones", "--all")
     assert all(name in everything.out for name in known)
@@ -42,18 +42,18 @@ def test_the_embedded_backbone_comes_first_and_the_short_list_is_short(monkeypat
 def demo_calls(monkeypatch):
     """A demo that only remembers how it was called."""
     calls = []
-    module = ModuleType("bayescal.demo")
+    module = ModuleType("bayescal.demo.run")
     module.run_demo = lambda output, **options: calls.append((output, options))
-    monkeypatch.setitem(sys.modules, "bayescal.demo", module)
+    monkeypatch.setitem(sys.modules, "bayescal.demo.run", module)
     return calls
 
 
 def test_demo_passes_its_options_on(demo_calls):
     assert run("demo").code == 0
-    assert run("demo", "-o", "x", "--trials", 5, "--seeds", "4,2", "--force").code == 0
+    assert run("demo", "-o", "x", "--seeds", "4,2", "--force").code == 0
     assert demo_calls == [
-        (Path("demo-output"), {"trials": 20, "seeds": (1, 2, 3), "force": False}),
-        (Path("x"), {"trials": 5, "seeds": (4, 2), "force": True}),
+        (Path("demo-output"), {"seeds": (1, 2, 3, 4, 5, 6), "force": False}),
+        (Path("x"), {"seeds": (4, 2), "force": True}),
     ]
 
 

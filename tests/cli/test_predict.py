@@ -8,9 +8,9 @@ import re
 
 import pytest
 
-from bayescal.classifier import FewShotClassifier
 from bayescal.cli.image_list import list_images
-from bayescal.predictor import Predictor
+from bayescal.estimator.classifier import FewShotClassifier
+from bayescal.estimator.predictor import Predictor
 from command_line import run
 
 pytestmark = pytest.mark.xdist_group("command-line")
@@ -75,7 +75,7 @@ def test_a_model_that_is_never_sure_says_maybe(model, shapes, tmp_path, threshol
     assert result.out.count("unsure (maybe") == 6
     evaluation = run("evaluate", tmp_path / "shy", shapes, "--json", "-o", tmp_path / "report")
     assert evaluation.json["coverage"] == 0
-    assert evaluation.json["acc_star"] is None
+    assert evaluation.json["selective_accuracy"] is None
 
 
 def test_files_folders_patterns_and_stdin_name_the_same_images(shapes, monkeypatch):

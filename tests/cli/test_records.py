@@ -5,8 +5,9 @@ import json
 
 import pytest
 
-from bayescal.protocol.export import flat, matching
-from bayescal.protocol.store import Store, sqlite_url
+from bayescal.benchmark.export import flat, matching
+from bayescal.benchmark.records import Record
+from bayescal.benchmark.store import Store, sqlite_url
 from command_line import left_in, refused, run
 
 pytestmark = pytest.mark.xdist_group("bench")
@@ -28,24 +29,25 @@ def test_the_table_shows_searches(results, stored):
     assert result.code == 0, result.err
     lines = [line.split() for line in result.out.splitlines()]
     coop = next(line for line in lines if line[:2] == ["pictures", "coop"])
-    assert coop[2] == "mini"
-    assert coop[3:7] == [str(len([r for r in stored if r["entry"] == "coop"])), "2", "2", "3"]  # draws, seeds, folds
+    assert coop[2:4] == ["mini", "2"]
+    own = [record for record in stored if record.variant == "coop" and not record.purpose]
+    assert coop[4:8] == [str(len(own)), "2", "2", "3"]  # trials, seeds, folds
     assert result.out.endswith(f"{len(stored)} records\n")
 
 
 def test_conditions_are_all_kept(results, stored):
-    where = ["--where", "entry=bayes-cal", "--where", "seed=2", "--where", "fold=photo"]
+    where = ["--where", "variant=bayes-cal", "--where", "seed=2", "--where", "fold=photo"]
     result = run("records", results, "--format", "json", *where)
     assert result.code == 0, result.err
     found = [json.loads(line) for line in result.out.splitlines()]
-    mine = [r for r in stored if (r["entry"], r["seed"], r["fold"]) == ("bayes-cal", 2, "photo")]
-    assert found == mine
+    mine = [r for r in stored if (r.variant, r.seed, r.fold) == ("bayes-cal", 2, "photo")]
+    assert [Record.from_json(one) for one in found] == mine
     assert len(found) == 2
     assert result.err.strip() == "2 records"
 
 
 def test_conditions_reach_into_configs_and_chosen_epochs(stored):
-    position = [r for r in stored if r["config"].get("position") == "middle"]
+    position = [r for r in stored if r.config.get("position") == "middle"]
     assert list(matching(stored, ["config.position=middle"])) == position
     assert position
     assert list(matching(stored, ["dataset = pictures "])) == stored
@@ -86,23 +88,25 @@ def test_parquet_holds_the_same_with_types(results, stored, tmp_path):
 def test_json_holds_whole_records(results, stored, tmp_path):
     for name in ("runs.json", "runs.jsonl"):
         assert run("records", results, "-o", tmp_path / name).code == 0
-        assert [json.loads(line) for line in (tmp_path / name).read_text().splitlines()] == stored
+        found = [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+        assert [Record.from_json(one) for one in found] == stored
 
 
 def test_a_file_is_replaced_only_when_asked(results, tmp_path):
-    place = tmp_path / "runs.csv"
-    place.write_text("mine")
-    refused(run("records", results, "-o", place), "exists already", "--force")
-    assert place.read_text() == "mine"
-    assert run("records", results, "-o", place, "--force", "--where", "entry=coop").code == 0
-    assert place.read_text().startswith("key,")
+    path = tmp_path / "runs.csv"
+    path.write_text("mine")
+    refused(run("records", results, "-o", path), "exists already", "--force")
+    assert path.read_text() == "mine"
+    assert run("records", results, "-o", path, "--force", "--where", "variant=coop").code == 0
+    assert path.read_text().startswith("key,")
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--where", "colour=red"], ["--where colour", "dataset", "entry"]),
-        (["--where", "entry"], ["expected name=value"]),
+        (["--where", "colour=red"], ["--where colour", "dataset", "variant"]),
+        (["--where", "variant"], ["expected name=value"]),
+        (["--where", "entry=coop"], ["is called variant now", "variant=coop"]),
         (["--format", "excel"], ["--format excel", "table, csv, parquet, json"]),
         (["--format", "parquet"], ["-o FILE.parquet"]),
         (["-o", "runs.xlsx"], ["--format xlsx"]),

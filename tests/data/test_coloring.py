@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bayescal.data.coloring import CLASS_NAMES, binary_labels, color_images, paint
+from bayescal.data.synthetic.coloring import CLASS_NAMES, binary_labels, color_images, draw_colours, paint
 from bayescal.errors import DataError
 
 N = 40_000
@@ -25,9 +25,10 @@ def test_labels_come_from_the_digit():
     assert CLASS_NAMES == ("less than five", "greater than four")
 
 
+@pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("flip", [0.1, 0.2, 0.9])
-def test_the_rates_are_those_of_the_rule(flip):
-    made = colored(flip)
+def test_the_rates_are_those_of_the_rule(flip, exact):
+    made = colored(flip, exact=exact)
     assert within_binomial_bounds(made.labels != made.true_labels, 0.25)
     assert within_binomial_bounds(made.colours != made.labels, flip)
     # colour against the true label: wrong when exactly one of the two was flipped
@@ -37,6 +38,40 @@ def test_the_rates_are_those_of_the_rule(flip):
     for digit in range(10):
         assert within_binomial_bounds(made.label_flipped[digit::10], 0.25)
         assert within_binomial_bounds(made.colour_flipped[digit::10], flip)
+
+
+@pytest.mark.parametrize("n", [7, 40, 199, 1000])
+@pytest.mark.parametrize("flip", [0.1, 0.2, 0.9])
+def test_counts_are_the_rounded_rates_of_each_class(n, flip):
+    truth = np.arange(n) % 3 == 0  # classes of different sizes
+    for seed in range(5):
+        generator = np.random.default_rng(seed)
+        made = draw_colours(truth.astype(int), flip=flip, label_noise=0.25, generator=generator)
+        for label in (0, 1):
+            of_class, of_label = truth == label, made.labels == label
+            assert made.label_flipped[of_class].sum() == round(0.25 * of_class.sum())
+            assert made.colour_flipped[of_label].sum() == round(flip * of_label.sum())
+            for wrong in (True, False):  # a wrong label says nothing about the colour
+                cell = of_label & (made.label_flipped == wrong)
+                assert abs(made.colour_flipped[cell].sum() - flip * cell.sum()) <= 1.5
+
+
+def test_with_exact_counts_every_image_is_as_likely_as_any_other():
+    truth = np.repeat([0, 1], 20)
+    generator = np.random.default_rng(0)
+    draws = [draw_colours(truth, flip=0.2, label_noise=0.25, generator=generator) for _ in range(2000)]
+    for flips, rate in (([d.label_flipped for d in draws], 0.25), ([d.colour_flipped for d in draws], 0.2)):
+        assert all(within_binomial_bounds(image, rate) for image in np.array(flips).T)
+    # neighbours are not drawn together
+    pairs = np.array([d.label_flipped[:2] for d in draws])
+    assert within_binomial_bounds(pairs.all(axis=1), 5 / 20 * 4 / 19)
+
+
+def test_by_chance_counts_vary():
+    truth = np.zeros(1000, dtype=int)
+    generator = np.random.default_rng(0)
+    made = [draw_colours(truth, flip=0.2, label_noise=0, generator=generator, exact=False) for _ in range(5)]
+    assert len({int(d.colour_flipped.sum()) for d in made}) > 1
 
 
 def test_the_flags_say_what_was_done():

@@ -1,4 +1,4 @@
-"""Folds say what is learned from and what is tested on; names find data sets; searches are those of the protocol."""
+"""Folds say what is learned from and what is tested on; names find data sets; selection is that of the protocol."""
 
 import subprocess
 import sys
@@ -9,16 +9,8 @@ import pytest
 
 from bayescal.data import Manifest
 from bayescal.data.datasets import DATASETS, dataset_names, get_dataset, open_dataset
-from bayescal.data.datasets.base import (
-    Dataset,
-    Fold,
-    cal_space,
-    custom_dataset,
-    leave_one_out_folds,
-    part_folds,
-)
+from bayescal.data.datasets.base import Dataset, Fold, custom_dataset, leave_one_out_folds, part_folds
 from bayescal.errors import BayescalWarning, DataError
-from bayescal.space import check_options
 from layouts import make_tree
 
 
@@ -51,7 +43,7 @@ def test_every_environment_is_held_out_once():
 
 def test_an_environment_that_alone_has_a_class_is_not_held_out_and_a_note_says_so():
     manifest = manifest_of(("dog", "photo"), ("cat", "photo"), ("dog", "art"), ("dog", "toy"))
-    with pytest.warns(BayescalWarning, match=r"photo \(only place of cat\)"):
+    with pytest.warns(BayescalWarning, match=r"photo \(the only environment with cat\)"):
         folds = leave_one_out_folds(manifest)
     assert [fold.name for fold in folds] == ["art", "toy"]
 
@@ -59,7 +51,7 @@ def test_an_environment_that_alone_has_a_class_is_not_held_out_and_a_note_says_s
 def test_nothing_to_hold_out_is_an_error():
     with pytest.raises(DataError, match="one environment only"):
         leave_one_out_folds(manifest_of(("dog", "photo"), ("cat", "photo")))
-    with pytest.raises(DataError, match=r"No environment can be held out.*art \(only place of dog\)"):
+    with pytest.raises(DataError, match=r"No environment can be held out.*art \(the only environment with dog\)"):
         leave_one_out_folds(manifest_of(("dog", "art"), ("cat", "photo")))
 
 
@@ -124,7 +116,6 @@ def test_any_folder_is_a_data_set(tmp_path):
     assert (dataset.name, dataset.selection, dataset.shots, dataset.val_shots) == ("mine", "training-domain", 16, 16)
     assert dict(dataset.class_words) == {"cat": "cat", "dog": "dog"}
     assert [fold.name for fold in dataset.folds(manifest)] == ["art", "photo"]
-    assert dict(dataset.space) == {}
     assert dataset.read(tmp_path / "mine") == manifest
 
 
@@ -137,10 +128,10 @@ def test_a_split_column_decides_folds_and_selection(tmp_path, environment, selec
     (tmp_path / "more.png").write_bytes(b"x")
     rows.append(f"more.png,dog,{environment},val")
     (tmp_path / "manifest.csv").write_text("path,class,environment,split\n" + "\n".join(rows) + "\n")
-    for place in (tmp_path, tmp_path / "manifest.csv"):  # a made folder is read by its table
-        dataset = custom_dataset(place)
+    for path in (tmp_path, tmp_path / "manifest.csv"):  # a made folder is read by its table
+        dataset = custom_dataset(path)
         assert dataset.selection == selection
-        (fold,) = dataset.folds(dataset.read(place))
+        (fold,) = dataset.folds(dataset.read(path))
         assert fold.name == "test"
     assert custom_dataset(tmp_path).name == tmp_path.name
 
@@ -195,43 +186,6 @@ def test_every_data_set_is_described_in_full(name):
         )
 
 
-# λ1, λ2, λ3 as exponents; CTP; CSC: the protocol's table
-SEARCH = {
-    "pacs": ((-4, -1), (-1, 0), (-4, -1), ("end",), (False,)),
-    "office-home": ((-3, 0), (-2, 0), (-3, 0), ("end",), (False,)),
-    "vlcs": ((-2, -1), (-1, 0), (-2, -1), ("end",), (False,)),
-    "colored-mnist": ((-3, 0), (-1, 1), (-3, 0), ("end", "middle"), (False, True)),
-    "nico": ((-3, 0), (-2, 0), (-3, 0), ("end",), (False,)),
-    "ccd": ((-1, 0), (-1, 1), (-1, 0), ("end", "middle"), (False,)),
-}
-
-
-@pytest.mark.parametrize("name", SEARCH)
-def test_the_search_is_that_of_the_protocol(name):
-    from random import Random
-
-    env, irm, orth, positions, class_specific = SEARCH[name]
-    space = get_dataset(name).space
-    for parameter, (low, high) in (("lambda_env", env), ("lambda_irm", irm), ("lambda_orth", orth)):
-        draws = np.log10([space[parameter].draw(Random(seed)) for seed in range(300)])
-        assert low <= draws.min() < low + 0.1 * (high - low)
-        assert high - 0.1 * (high - low) < draws.max() <= high
-        assert low <= np.log10(space[parameter].default) <= high
-    for parameter, options in (("position", positions), ("class_specific", class_specific)):
-        param = space[parameter]
-        found = {param.default} if param.draw is None else {param.draw(Random(seed)) for seed in range(50)}
-        assert found == set(options)
-        assert not param.is_number
-
-
-def test_searches_name_options_that_the_methods_have():
-    from bayescal.methods import get_method
-
-    for name in DATASETS:
-        for method in ("cal", "bayes-cal"):
-            check_options(get_method(method).space, get_dataset(name).space)
-
-
 @pytest.mark.parametrize(
     ("name", "selection", "shots", "val_shots"),
     [
@@ -264,7 +218,6 @@ def test_a_description_that_contradicts_itself_is_refused():
         Dataset(**fields, selection="best")
     with pytest.raises(DataError, match="'cat' is not one of its classes"):
         Dataset(**fields, new_classes=("cat",))
-    assert set(cal_space(env=(-1, 0), irm=(-1, 0), orth=(-1, 0))) >= {"lambda_env", "position"}
 
 
 def test_listing_names_imports_nothing_heavy():

@@ -44,8 +44,8 @@ def test_class_and_context_come_from_the_csv_line(nico):
 @pytest.mark.parametrize("lists", ["mixed_split_corrected", ""])
 def test_every_place_and_spelling_of_the_images_is_found(tmp_path, level, blanks, lists):
     make_nico(tmp_path / "NICO", level, blanks, lists)
-    for place in (tmp_path / "NICO", tmp_path):
-        assert len(get_dataset("nico").read(place)) == 304
+    for path in (tmp_path / "NICO", tmp_path):
+        assert len(get_dataset("nico").read(path)) == 304
 
 
 def test_subclasses_are_the_classes_of_nico_sub(nico):

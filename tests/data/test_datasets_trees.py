@@ -192,17 +192,17 @@ def test_a_list_with_names_of_another_data_set_is_refused(tmp_path):
         get_dataset("pacs").read(tmp_path / "list.csv")
 
 
-@pytest.mark.parametrize("place", ["", "txt"])
-def test_domainnet_takes_its_parts_from_the_lists_of_the_project_page(tmp_path, place):
+@pytest.mark.parametrize("path", ["", "txt"])
+def test_domainnet_takes_its_parts_from_the_lists_of_the_project_page(tmp_path, path):
     _, environments, classes, _ = LAYOUTS["domainnet"]
     make_tree(tmp_path, environments, classes, images=2)
     (tmp_path / "real" / "zebra" / "no list names this.png").write_bytes(PNG)
-    (tmp_path / place).mkdir(exist_ok=True)
+    (tmp_path / path).mkdir(exist_ok=True)
     for name in LISTS:
         environment, part = name.removesuffix(".txt").rsplit("_", 1)
         image = "0.png" if part == "train" else "1.png"
         lines = [f"{environment}/{class_name}/{image} {number}\n" for number, class_name in enumerate(classes)]
-        (tmp_path / place / name).write_text("".join(lines))
+        (tmp_path / path / name).write_text("".join(lines))
     dataset = get_dataset("domainnet")
     manifest = dataset.read(tmp_path)
     assert len(manifest) == 2 * 6 * 345

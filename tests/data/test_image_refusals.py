@@ -75,10 +75,10 @@ def test_what_is_no_image_is_refused_by_name_and_reason(tmp_path, content, reaso
 
 
 def test_missing_files_and_folders_are_refused(tmp_path):
-    for place in (tmp_path / "none.png", tmp_path, tmp_path / "none" / "none.png"):
+    for path in (tmp_path / "none.png", tmp_path, tmp_path / "none" / "none.png"):
         for function in (read_image, content_hash):
-            with pytest.raises(ImageError, match=place.name):
-                function(place)
+            with pytest.raises(ImageError, match=path.name):
+                function(path)
 
 
 def test_an_image_error_is_a_data_error():

@@ -1,4 +1,4 @@
-"""Unreadable images and copies are found, and each copy is judged by the worst it does."""
+"""Unreadable images and copies are found, and each copy is rated by the worst it does."""
 
 from bayescal.data import Manifest
 from bayescal.data.inspection import find_copies, read_contents

@@ -8,9 +8,9 @@ from PIL import Image
 
 from bayescal.data import content_hash, read_image
 from bayescal.data.datasets import open_dataset
-from bayescal.data.makers import colored_cats_dogs as maker
-from bayescal.data.makers.colored_cats_dogs import make_colored_cats_dogs, paint_background
-from bayescal.data.makers.pets import find_photos, read_animal
+from bayescal.data.synthetic import colored_cats_dogs as maker
+from bayescal.data.synthetic.colored_cats_dogs import make_colored_cats_dogs, paint_background
+from bayescal.data.synthetic.pets import find_photos, read_animal
 from bayescal.errors import BayescalWarning, DataError
 from bounds import within_binomial_bounds
 
@@ -41,9 +41,9 @@ def pets(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def folder(pets, tmp_path_factory):
-    place = tmp_path_factory.mktemp("made") / "ccd"
-    make_colored_cats_dogs(pets, place, sigma=0)
-    return place
+    path = tmp_path_factory.mktemp("made") / "ccd"
+    make_colored_cats_dogs(pets, path, sigma=0)
+    return path
 
 
 def read_records(folder):
@@ -79,6 +79,19 @@ def test_colours_go_with_the_label_except_for_the_flips(records):
         assert [int(r["colour_flipped"]) for r in rows] == against.astype(int).tolist()
         assert {r["label_flipped"] for r in rows} == {"0"}
         assert [r["class"] for r in rows] == [r["animal"] for r in rows]
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.25])
+def test_rates_are_exact_in_every_part_and_class(pets, tmp_path, noise):
+    make_colored_cats_dogs(pets, tmp_path / "made", label_noise=noise, sigma=0)
+    records = read_records(tmp_path / "made")
+    for environment, split in (("train_1", "train"), ("train_2", "train"), ("test", "val"), ("test", "test")):
+        rows = part(records, environment, split)
+        for animal in ("cat", "dog"):
+            labelled = [r for r in rows if r["class"] == animal]
+            photos = [r for r in rows if r["animal"] == animal]
+            assert sum(int(r["colour_flipped"]) for r in labelled) == round(FLIPS[environment] * len(labelled))
+            assert sum(int(r["label_flipped"]) for r in photos) == round(noise * len(photos))
 
 
 def test_label_noise_is_drawn_when_asked_for_and_colour_goes_with_the_noisy_label(pets, tmp_path):

@@ -10,8 +10,8 @@ import pytest
 
 from bayescal.data import content_hash, few_shot_split, read_image, read_manifest
 from bayescal.data.datasets import open_dataset
-from bayescal.data.makers.colored_mnist import make_colored_mnist
-from bayescal.data.makers.mnist import read_mnist
+from bayescal.data.synthetic.colored_mnist import make_colored_mnist
+from bayescal.data.synthetic.mnist import read_mnist
 from bayescal.errors import DataError
 from bounds import within_binomial_bounds
 
@@ -35,9 +35,9 @@ def mnist(digits, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def folder(mnist, tmp_path_factory):
-    place = tmp_path_factory.mktemp("made") / "colored-mnist"
-    make_colored_mnist(mnist, place, seed=0)
-    return place
+    path = tmp_path_factory.mktemp("made") / "colored-mnist"
+    make_colored_mnist(mnist, path, seed=0)
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +68,24 @@ def test_labels_colours_and_noise_follow_the_rule(records):
         assert [int(r["colour_flipped"]) for r in rows] == (green != label).astype(int).tolist()
         # the two kinds of flips are drawn apart
         assert within_binomial_bounds((green != label)[label != truth], FLIPS[environment])
+
+
+def test_rates_are_exact_in_every_part_and_class(records):
+    for environment, split in (("train_1", "train"), ("train_2", "train"), ("test", "val"), ("test", "test")):
+        rows = part(records, environment, split)
+        for name in ("less_than_five", "greater_than_four"):
+            labelled = [r for r in rows if r["class"] == name]
+            of_class = [r for r in rows if (int(r["digit"]) >= 5) == (name == "greater_than_four")]
+            assert sum(int(r["colour_flipped"]) for r in labelled) == round(FLIPS[environment] * len(labelled))
+            assert sum(int(r["label_flipped"]) for r in of_class) == round(0.25 * len(of_class))
+
+
+def test_by_chance_is_an_option_that_the_folder_remembers(mnist, tmp_path):
+    exact = make_colored_mnist(mnist, tmp_path / "exact", per_environment=40)
+    chance = make_colored_mnist(mnist, tmp_path / "chance", per_environment=40, exact=False)
+    assert hashes(exact, tmp_path / "exact") != hashes(chance, tmp_path / "chance")
+    with pytest.raises(DataError, match=r"exact False.*wanted .*exact True"):
+        make_colored_mnist(mnist, tmp_path / "chance", per_environment=40)
 
 
 def test_flips_depend_on_no_digit(records):
@@ -173,21 +191,21 @@ def idx(array):
 
 
 @pytest.mark.parametrize("packed", [True, False])
-@pytest.mark.parametrize("place", ["", "MNIST/raw"])
-def test_the_classic_files_are_read(digits, tmp_path, packed, place):
-    (tmp_path / place).mkdir(parents=True, exist_ok=True)
+@pytest.mark.parametrize("path", ["", "MNIST/raw"])
+def test_the_classic_files_are_read(digits, tmp_path, packed, path):
+    (tmp_path / path).mkdir(parents=True, exist_ok=True)
     for name, array in zip(("train-images-idx3-ubyte", "train-labels-idx1-ubyte"), digits, strict=True):
         content = gzip.compress(idx(array), 1) if packed else idx(array)
-        (tmp_path / place / (name + ".gz" * packed)).write_bytes(content)
+        (tmp_path / path / (name + ".gz" * packed)).write_bytes(content)
     images, values = read_mnist(tmp_path)
     assert np.array_equal(images, digits[0])
     assert np.array_equal(values, digits[1])
 
 
 def test_mnist_that_is_missing_or_damaged_is_answered_with_where_to_get_it(tmp_path, digits):
-    for place in (tmp_path, tmp_path / "nowhere", tmp_path / "nowhere.npz"):
+    for path in (tmp_path, tmp_path / "nowhere", tmp_path / "nowhere.npz"):
         with pytest.raises(DataError, match=r"(?s)MNIST is not here.*x_train.*https://"):
-            read_mnist(place)
+            read_mnist(path)
     (tmp_path / "bad.npz").write_text("not an archive")
     with pytest.raises(DataError, match=r"bad\.npz: is damaged"):
         read_mnist(tmp_path / "bad.npz")

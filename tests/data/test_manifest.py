@@ -71,10 +71,10 @@ def test_folder_csv_and_json_give_the_same_manifest(cells, delimiter, with_mark,
         listing.write_text(json.dumps({"images": records}, ensure_ascii=False), encoding="utf-8")
         assert read_manifest(listing) == from_folder
 
-        for place in (Path(folder, "own.csv"), Path(folder, "elsewhere", "own.csv")):
-            place.parent.mkdir(exist_ok=True)
-            from_folder.to_csv(place)
-            assert read_manifest(place) == from_folder
+        for path in (Path(folder, "own.csv"), Path(folder, "elsewhere", "own.csv")):
+            path.parent.mkdir(exist_ok=True)
+            from_folder.to_csv(path)
+            assert read_manifest(path) == from_folder
 
 
 @pytest.fixture

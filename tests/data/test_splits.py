@@ -6,7 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayescal.data.manifest import Manifest
-from bayescal.data.splits import Hashes, Split, check_leaks, few_shot_split, split_from_manifest, spread_evenly
+from bayescal.data.splits import (
+    Hashes,
+    Split,
+    check_leaks,
+    few_shot_split,
+    split_from_manifest,
+    spread_evenly,
+    spread_in_proportion,
+)
 from bayescal.errors import DataError
 
 
@@ -277,6 +285,47 @@ def test_bad_arguments_are_refused(options, reason):
     classes, environments = grid([[5, 5]])
     with pytest.raises(DataError, match=reason):
         draw(classes, environments, **options)
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.3, 0.999])
+@pytest.mark.parametrize(
+    ("total", "sizes"), [(8, [40, 39, 1, 2]), (16, [0, 10, 3, 50]), (7, [7, 0]), (100, [3, 4]), (0, [5, 5])]
+)
+def test_shares_are_proportional_up_to_one_image(total, sizes, offset):
+    counts = spread_in_proportion(total, sizes, offset)
+    assert sum(counts) == min(total, sum(sizes))
+    for count, size in zip(counts, sizes, strict=True):
+        assert 0 <= count <= size
+        assert abs(count - sum(counts) * size / sum(sizes)) < 1
+
+
+def test_a_rare_cell_gets_its_share_on_average():
+    offsets = (np.arange(1000) + 0.5) / 1000
+    means = np.mean([spread_in_proportion(8, [39, 39, 1, 3], u) for u in offsets], axis=0)
+    assert np.allclose(means, 8 * np.array([39, 39, 1, 3]) / 82, atol=2e-3)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_shots_can_keep_the_proportions_of_the_environments(seed):
+    """Class 0 is nearly always in environment 0 and class 1 in environment 1; each has its K images all the same."""
+    classes = np.repeat([0, 0, 1, 1], [90, 10, 10, 90])
+    environments = np.repeat([0, 1, 0, 1], [90, 10, 10, 90])
+    options = {"train_environments": [0, 1], "shots": 20, "val_shots": 10, "seed": seed}
+    split = draw(classes, environments, balanced=False, **options)
+    for rows, k in ((split.train, 20), (split.val, 10)):
+        cells = np.histogram2d(classes[rows], environments[rows], bins=2)[0]
+        assert np.array_equal(cells, k / 10 * np.array([[9, 1], [1, 9]]))
+    assert split.notes == ()  # nothing is missing: there is no equal share to fall short of
+    assert not set(split.train) & set(split.val)
+    even = draw(classes, environments, **options)
+    assert np.array_equal(np.histogram2d(classes[even.train], environments[even.train], bins=2)[0], np.full((2, 2), 10))
+
+
+def test_too_few_images_are_said_without_balance_too():
+    split = draw(np.zeros(10, int), np.arange(10) % 2, train_environments=[0, 1], shots=8, val_shots=4, seed=1,
+                 balanced=False)  # fmt: skip
+    assert (len(split.train), len(split.val)) == (8, 2)
+    assert "validation 2 of 4" in split.notes[0]
 
 
 # ---------------------------------------------------------------- draws that must never change

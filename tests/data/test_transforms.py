@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 
 from bayescal.data import transforms
+from bayescal.data.preprocess import Preprocess
 from bayescal.data.transforms import RATIO, SCALE, Transform, _uniforms, plain_pixels, random_box
-from bayescal.preprocess import Preprocess
 
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 SIZES = [(128, 128), (160, 160), (127, 129), (641, 37), (37, 641), (131, 400), (1, 1), (3, 90), (2, 1), (500, 333)]

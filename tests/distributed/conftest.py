@@ -4,10 +4,10 @@ import warnings
 
 import pytest
 
-from benches import _made, arena, bundle, pictures, store
+from benches import _made, bundle, pictures, prepared, store
 from command_line import _own_cache
 
-__all__ = ["_made", "_own_cache", "arena", "bundle", "pictures", "store"]
+__all__ = ["_made", "_own_cache", "bundle", "pictures", "prepared", "store"]
 
 NODE = {"num_cpus": 1, "object_store_memory": 256 * 2**20}
 
@@ -61,6 +61,6 @@ def nodes(_nodes) -> Nodes:
 @pytest.fixture
 def cluster(nodes):
     """Connected to both nodes."""
-    from bayescal.cluster import Cluster
+    from bayescal.distributed.ray_cluster import Cluster
 
     return Cluster(nodes.address)

@@ -8,25 +8,21 @@ import numpy as np
 import pytest
 import torch
 
+from bayescal.benchmark.bundle import load_bundle
+from bayescal.benchmark.experiments.base_to_new import ScoreNew
+from bayescal.benchmark.remote import ClusterTrainer
+from bayescal.benchmark.runner import run_all
+from bayescal.benchmark.store import Store, sqlite_url
 from bayescal.data.transforms import Transform
+from bayescal.distributed.encode import ClusterEncoder
 from bayescal.errors import BayescalWarning, DataError
-from bayescal.experiments.base_to_new import score_new
 from bayescal.features import FeatureBank
-from bayescal.features.compute import hash_all
-from bayescal.features.readers import Wanted
-from bayescal.features.remote import compute_on
-from bayescal.protocol.bundle import load_bundle
-from bayescal.protocol.runner import run_all
-from bayescal.protocol.store import Store, sqlite_url
-from benches import VARYING, bench_command, planned_runs, rounded, same, short_mini
+from bayescal.features.decode import ImageRequest
+from bayescal.features.extract import hash_all
+from benches import bench_command, exact, planned_runs, rounded, same, short_mini
 from command_line import run
 
 pytestmark = pytest.mark.xdist_group("ray")
-
-
-def exact(records) -> list[dict]:
-    """Records without what differs between equal runs; every digit of the others."""
-    return [{k: v for k, v in record.items() if k not in VARYING} for record in records]
 
 
 def local(tmp_path, planned, **options):
@@ -34,34 +30,34 @@ def local(tmp_path, planned, **options):
 
 
 @pytest.mark.parametrize("name", ["bayes-cal-lv", "coop"])
-def test_records_are_those_of_one_machine(arena, store, tmp_path, cluster, name):
-    planned = planned_runs(arena, name, draws=2)
+def test_records_are_those_of_one_machine(prepared, store, tmp_path, cluster, name):
+    planned = planned_runs(prepared, name, trials=2)
     done = []
-    records = run_all(store, planned, max_rows=3, cluster=cluster, advance=done.append)
-    assert exact(records) == exact(local(tmp_path, planned, max_rows=3))  # the same stacks: bit for bit
-    assert sum(done) == sum(run.draw.config["epochs"] for run in {p.key: p for p in planned}.values())
-    assert all(record["versions"] == records[0]["versions"] for record in records)
+    records = run_all(store, planned, max_runs=3, trainer=ClusterTrainer(cluster), advance=done.append)
+    assert exact(records) == exact(local(tmp_path, planned, max_runs=3))  # the same stacks: bit for bit
+    assert sum(done) == sum(run.trial.config["epochs"] for run in {p.key: p for p in planned}.values())
+    assert all(record.versions == records[0].versions for record in records)
 
 
-def test_shards_of_another_size_give_the_same_up_to_rounding(arena, store, tmp_path, cluster):
-    planned = planned_runs(arena, "cal-lv", draws=2)
-    records = run_all(store, planned, cluster=cluster)  # 12 runs on 2 workers: shards of 3
+def test_shards_of_another_size_give_the_same_up_to_rounding(prepared, store, tmp_path, cluster):
+    planned = planned_runs(prepared, "cal-lv", trials=2)
+    records = run_all(store, planned, trainer=ClusterTrainer(cluster))  # 12 runs on 2 workers: stacks of 3
     assert same(records) == same(local(tmp_path, planned))
 
 
-def test_what_is_added_to_a_record_is_added_there_too(arena, store, tmp_path, cluster):
-    base, new = arena.with_classes(("dog", "house")), arena.with_classes(("guitar",))
+def test_what_is_added_to_a_record_is_added_there_too(prepared, store, tmp_path, cluster):
+    base, new = prepared.with_classes(("dog", "house")), prepared.with_classes(("guitar",))
     planned = planned_runs(base, "coop", seeds=(1,))
-    options = {"trajectory": True, "extra": partial(score_new, new), "max_rows": 3}
-    records = run_all(store, planned, cluster=cluster, **options)
-    assert records[0]["new"]["ood"]["images"] == 7
+    options = {"trajectory": True, "add_to_record": ScoreNew(new, base.hashes), "max_runs": 3}
+    records = run_all(store, planned, trainer=ClusterTrainer(cluster), **options)
+    assert records[0].new["ood/own/new"].images == 7
     assert rounded(exact(records)) == rounded(exact(local(tmp_path, planned, **options)))
 
 
 def hangs_on_its_second_shard(node: str, log):
-    """An `extra` that writes down every shard as it ends, and never ends the second one on one of the nodes."""
+    """An `add_to_record` that writes down every stack as it ends, and never ends the second one on one of the nodes."""
 
-    def extra(results, first):
+    def add_to_record(results, first):
         import ray
 
         at = ray.get_runtime_context().get_node_id()
@@ -71,18 +67,18 @@ def hangs_on_its_second_shard(node: str, log):
             time.sleep(600)
         return [{} for _ in results]
 
-    return extra
+    return add_to_record
 
 
-def test_a_node_killed_in_the_middle_loses_nothing(arena, store, tmp_path, nodes, cluster, monkeypatch):
-    planned = planned_runs(arena, "cal-lv", draws=2)
+def test_a_node_killed_in_the_middle_loses_nothing(prepared, store, tmp_path, nodes, cluster, monkeypatch):
+    planned = planned_runs(prepared, "cal-lv", trials=2)
     log = tmp_path / "log"
     log.mkdir()
     node = nodes.second.node_id
     added, add = [], Store.add
 
     def traced(self, records):
-        added.extend((record["key"], record["made"]) for record in records)
+        added.extend((record.key, record.made) for record in records)
         add(self, records)
 
     monkeypatch.setattr(Store, "add", traced)
@@ -94,13 +90,14 @@ def test_a_node_killed_in_the_middle_loses_nothing(arena, store, tmp_path, nodes
 
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
+    options = {"trainer": ClusterTrainer(cluster), "add_to_record": hangs_on_its_second_shard(node, log)}
     with pytest.warns(BayescalWarning, match="a worker was lost"):
-        records = run_all(store, planned, max_rows=1, cluster=cluster, extra=hangs_on_its_second_shard(node, log))
+        records = run_all(store, planned, max_runs=1, **options)
     killer.join()
     keys = sorted({run.key for run in planned})
     assert sorted(key for key, _ in added) == keys  # each written once
     kept = (log / f"{node}-0").read_text()  # finished by the node that died: not made again
-    assert dict(added)[kept] == next(r["made"] for r in records if r["key"] == kept)
+    assert dict(added)[kept] == next(r.made for r in records if r.key == kept)
     begun = [path.read_text() for path in log.iterdir()]
     assert begun.count(kept) == 1
     assert begun.count((log / f"{node}-1").read_text()) == 2  # the one that was lost: begun again on the other node
@@ -111,7 +108,7 @@ def test_a_node_killed_in_the_middle_loses_nothing(arena, store, tmp_path, nodes
 def test_the_whole_command(pictures, nodes, tmp_path, monkeypatch):
     monkeypatch.setattr("bayescal.backbones.load_backbone", lambda name, device="cpu": short_mini())
     command = partial(bench_command, "main", pictures)
-    options = ["--methods", "cal-lv,coop", "--rows", 3, "--cache"]  # no more runs than a shard has on two workers
+    options = ["--methods", "cal-lv,coop", "--max-runs", 3, "--cache"]  # no more runs than a stack has on two workers
     here = run(*command(tmp_path / "here", *options, tmp_path / "cache-1"))
     there = run(*command(tmp_path / "there", *options, tmp_path / "cache-2", "--ray", nodes.address))
     assert (here.code, there.code) == (0, 0), there.err
@@ -139,7 +136,7 @@ def test_features_are_those_of_one_machine(mini, pictures, tmp_path, cluster, mo
     (tmp_path / "broken.png").write_bytes(b"no image")
     files = [str(path.relative_to(pictures)) for path in sorted(pictures.rglob("*.png"))]
     files += [files[0], str(tmp_path / "broken.png")]
-    here, there = FeatureBank(mini, tmp_path / "a"), FeatureBank(mini, tmp_path / "b", cluster=cluster)
+    here, there = FeatureBank(mini, tmp_path / "a"), FeatureBank(mini, tmp_path / "b", encoder=ClusterEncoder(cluster))
     one, two = here.encode(files), there.encode(files)
     np.testing.assert_allclose(two.features, one.features, rtol=1e-4, atol=1e-6)
     assert two.hashes == one.hashes
@@ -155,7 +152,7 @@ def test_features_are_those_of_one_machine(mini, pictures, tmp_path, cluster, mo
 def test_files_that_a_worker_does_not_have_are_said(mini, pictures, tmp_path, cluster):
     def encode(source, content):
         transform = Transform(mini.preprocess)
-        return list(compute_on(cluster, mini, [Wanted(0, source, content, (0,))], 1, transform, 16))
+        return list(ClusterEncoder(cluster)(mini, [ImageRequest(0, source, content, (0,))], 1, transform, 1, 16))
 
     there = str(next(pictures.rglob("*.png")))
     (content,), _ = hash_all([there], 1)

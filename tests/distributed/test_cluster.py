@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-import bayescal.cluster as module
-from bayescal.cluster import Cluster, ClusterError
+import bayescal.distributed.ray_cluster as module
+from bayescal.distributed.ray_cluster import Cluster, ClusterError
 from bayescal.errors import BayescalWarning, DataError
 from command_line import refused, run
 
@@ -89,7 +89,7 @@ def test_a_part_that_kills_every_worker_is_given_up(cluster, monkeypatch):
         os._exit(1)
 
     monkeypatch.setattr(module, "ATTEMPTS", 2)
-    with pytest.warns(BayescalWarning), pytest.raises(ClusterError, match=r"ended its worker 2 times.*--rows"):
+    with pytest.warns(BayescalWarning), pytest.raises(ClusterError, match=r"ended its worker 2 times.*--max-runs"):
         list(cluster.scatter(work(dies), [1]))
 
 
@@ -157,7 +157,7 @@ def test_no_cluster_on_this_machine(monkeypatch, tmp_path):
 
 
 def test_ray_is_loaded_when_it_is_asked_for():
-    modules = "bayescal.cluster, bayescal.protocol.shards, bayescal.features.remote"
+    modules = "bayescal.distributed.ray_cluster, bayescal.distributed.packing, bayescal.distributed.encode"
     code = f"import sys, {modules}; print('ray' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sql
 
-from bayescal.protocol import store as module
-from bayescal.protocol.store import Store, sqlite_url
+from bayescal.benchmark import store as module
+from bayescal.benchmark.records import Record
+from bayescal.benchmark.store import Store, sqlite_url
+from benches import record as by_hand
 from benches import same
 
 pytestmark = pytest.mark.xdist_group("postgres")
@@ -79,9 +81,8 @@ def url(server):
     engine.dispose()
 
 
-def record(key: str, **changes) -> dict:
-    content = {"key": key, "dataset": "pacs", "entry": "coop", "fold": "photo", "seed": 1}
-    return content | {"backbone": {"fingerprint": "f"}, "value": key} | changes
+def record(key: str, **changes) -> Record:
+    return by_hand(**{"key": key, "dataset": "pacs", "made": key} | changes)
 
 
 def test_records_and_claims(url):
@@ -91,8 +92,8 @@ def test_records_and_claims(url):
     assert store.claim(keys) == keys
     assert other.claim([*keys, "x"]) == ["x"]
     store.add([record(key) for key in keys])
-    store.add([record(keys[0], value="other")])
-    assert store.records([keys[0]])[0]["value"] == keys[0]
+    store.add([record(keys[0], made="other")])
+    assert store.records([keys[0]])[0].made == keys[0]
     assert other.claim(keys) == []
     store.renew()
     with other.releasing():
@@ -103,7 +104,7 @@ def test_records_and_claims(url):
 def _take(url, keys, out):
     store = Store(url)
     mine = [key for at in range(0, len(keys), 40) for key in store.claim(keys[at : at + 40])]
-    store.add([record(key, by=os.getpid()) for key in mine])
+    store.add([record(key, made=str(os.getpid())) for key in mine])
     out.put(mine)
 
 
@@ -123,7 +124,7 @@ def test_processes_that_ask_in_opposite_orders_share_without_a_deadlock(url):
 
 
 def bench(bundle: Path, output: Path, *more: str) -> subprocess.Popen:
-    options = "--methods cal-lv,coop --trials 2 --seeds 1,2 --rows 2 --quiet"
+    options = "--methods cal-lv,coop --trials 2 --seeds 1,2 --max-runs 2 --quiet"
     command = [sys.executable, "-m", "bayescal", "bench", "main", "--data", str(bundle), "-o", str(output)]
     return subprocess.Popen(
         [*command, *options.split(), *more], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -147,7 +148,7 @@ def test_two_benches_on_one_server_make_one_study(url, bundle, tmp_path):
     with Store(url).engine.connect() as connection:
         assert not connection.execute(sql.select(module._claims)).all()
         trials = connection.execute(sql.text("SELECT count(*) FROM trials WHERE state = 'COMPLETE'")).scalar()
-    assert trials >= 2 * 2  # Optuna's tables are there too: two draws of two methods
+    assert trials >= 2 * 2  # Optuna's tables are there too: two trials of two methods
     assert not (tmp_path / "first" / "study.db").exists()
 
 

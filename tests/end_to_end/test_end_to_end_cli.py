@@ -24,31 +24,33 @@ def shapes(tmp_path_factory):
 @pytest.fixture(scope="module")
 def model(shapes, tmp_path_factory):
     """A model and what `fit` said about it."""
-    place = tmp_path_factory.mktemp("whole") / "model"
-    result = run("fit", shapes, "-o", place, *TINY, "--method", "vrex", "--set", "vrex_beta=2", "--leave-out", "night")
+    path = tmp_path_factory.mktemp("whole") / "model"
+    result = run(
+        "fit", shapes, "-o", path, *TINY, "--method", "vrex", "--set", "lambda_variance=2", "--leave-out", "night"
+    )
     assert result.code == 0, result.err
-    return place, result.out
+    return path, result.out
 
 
 def test_fit_says_what_was_found_trained_and_what_to_do_next(model):
-    place, said = model
+    path, said = model
     assert "Found 20 images of 2 classes in 2 environments; night left out (10 images)." in said
     assert f"(vrex on {MODEL} from random weights, float32; epoch 1 of 1)" in said
     assert "Validation accuracy: " in said
     assert "Threshold: " in said
     assert said.strip().splitlines()[-1].strip().startswith("bayescal predict ")
-    assert left_in(place.parent) == ["model"]
-    config = json.loads((place / "config.json").read_text())
-    assert (config["config"]["vrex_beta"], config["environments"]) == (2, ["photo", "sketch"])
+    assert left_in(path.parent) == ["model"]
+    config = json.loads((path / "config.json").read_text())
+    assert (config["config"]["lambda_variance"], config["environments"]) == (2, ["photo", "sketch"])
 
 
 def test_predict_and_evaluate_read_the_model(model, shapes, tmp_path):
-    place, _ = model
-    answers = run("predict", place, shapes / "night", tmp_path / "nowhere.png", "--json").json
+    path, _ = model
+    answers = run("predict", path, shapes / "night", tmp_path / "nowhere.png", "--json").json
     assert [answer["status"] for answer in answers] == ["ok"] * 10 + ["unreadable"]
     assert {answer["environment"] for answer in answers[:-1]} <= {"photo", "sketch"}
     assert all(sum(answer["probabilities"].values()) == pytest.approx(1, abs=1e-5) for answer in answers[:-1])
-    result = run("evaluate", place, shapes, "--json", "-o", tmp_path / "evaluation")
+    result = run("evaluate", path, shapes, "--json", "-o", tmp_path / "evaluation")
     assert result.code == 0, result.err
     assert (result.json["images"], result.json["backbone"], result.json["method"]) == (30, MODEL, "vrex")
     assert {group["name"]: group["seen"] for group in result.json["environments"]} == {
@@ -105,7 +107,7 @@ def test_an_interrupted_fit_keeps_its_checkpoint_and_continues(shapes, tmp_path,
         (("--end-to-end", "--vision", "resnet5O"), ("'resnet5O'", "Did you mean", "'resnet50'")),
         ((*TINY, "--method", "bayes-cal"), ("'bayes-cal' does not train an image model", "erm, irm")),
         ((*TINY, "--method", "gruopdro"), ("is unknown", "Did you mean 'groupdro'?")),
-        ((*TINY, "--set", "irm_lambda=1"), ("method 'erm' has no option 'irm_lambda'",)),
+        ((*TINY, "--set", "lambda_irm=1"), ("method 'erm' has no option 'lambda_irm'",)),
         ((*TINY, "--set", "image_size=big"), ("image_size", "whole number")),
         ((*TINY, "--set", "precision=float16"), ("precision 'float16'",)),
         ((*TINY, "--set", "epochs=0"), ("epochs (0)",)),
@@ -121,7 +123,7 @@ def test_what_cannot_work_is_refused_with_a_reason(arguments, said, shapes, tmp_
 
 
 def test_jigsaw_trains_from_the_command_line_and_is_listed(shapes, tmp_path, monkeypatch):
-    result = run("fit", shapes, "-o", tmp_path / "model", *TINY, "--method", "jigsaw", "--set", "jigsaw_permutations=4")
+    result = run("fit", shapes, "-o", tmp_path / "model", *TINY, "--method", "jigsaw", "--set", "permutations=4")
     assert result.code == 0, result.err
     assert "jigsaw on" in result.out
     monkeypatch.setenv("COLUMNS", "300")

@@ -62,8 +62,8 @@ def test_a_batch_is_a_function_of_seed_and_step_whoever_makes_it(paths):
 
 
 def test_a_container_with_little_shared_memory_gets_fewer_workers(monkeypatch):
-    monkeypatch.setattr(data_module.shutil, "disk_usage", lambda place: SimpleNamespace(free=64 << 20))
-    monkeypatch.setattr(data_module.os.path, "isdir", lambda place: True)
+    monkeypatch.setattr(data_module.shutil, "disk_usage", lambda path: SimpleNamespace(free=64 << 20))
+    monkeypatch.setattr(data_module.os.path, "isdir", lambda path: True)
     assert data_module._room(96 * 96 * 96 * 3) == 4  # 2.7 MB each, three ahead, half of 64 MB
     assert data_module._room(96 * 448 * 448 * 3) == 0
     assert data_module._room(0) == data_module.MOST_WORKERS

@@ -22,11 +22,11 @@ from whole_models import (
     pacs_manifest,
 )
 
-from bayescal.artifact import read_artifact
-from bayescal.end_to_end import EndToEndPredictor, algorithm_names, checkpoint
+from bayescal.end_to_end import EndToEndPredictor, algorithm_names, state
 from bayescal.end_to_end import train as training
 from bayescal.errors import ArtifactError, BayescalError, BayescalWarning, MethodError
-from bayescal.predictor import Predictor
+from bayescal.estimator.artifact import read_artifact
+from bayescal.estimator.predictor import Predictor
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize("method", ["erm", "groupdro", "irm"])
 def test_a_training_that_was_killed_continues_bit_for_bit(method, drawn, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0.0)
-    options = {"method": method, "epochs": 3} | ({"irm_anneal": 3} if method == "irm" else {})
+    options = {"method": method, "epochs": 3} | ({"anneal_share": 0.5} if method == "irm" else {})
     whole = fit(drawn, **options)
 
     def kill(method, state):
@@ -188,8 +188,24 @@ def test_weight_decay_reaches_matrices_and_no_vectors(drawn):
     params = {"body.conv1.0.weight": torch.ones(1, 2, 2), "body.bn1.weight": torch.ones(1, 2)}
     method.runs.numbers["weight_decay"] = torch.tensor([0.5])
     training._optimizer(method, params).step({name: torch.zeros_like(v) for name, v in params.items()}, rate=0.1)
-    assert torch.allclose(params["body.conv1.0.weight"], torch.tensor(0.95))
+    # Decay is all of the gradient here, and Adam's first step has the length of the rate.
+    assert torch.allclose(params["body.conv1.0.weight"], torch.tensor(0.9))
     assert torch.equal(params["body.bn1.weight"], torch.ones(1, 2))
+
+
+def test_the_representation_of_irm_games_moves_at_a_tenth_of_the_rate(drawn):
+    method = fit(drawn, method="irm-games", batch_size=6).bound
+    params = method.init(None)
+    optimizer = training._optimizer(method, params)
+    names = {id(value): name for name, value in params.items()}
+    before = {name: value.clone() for name, value in params.items()}
+    optimizer.step({name: torch.ones_like(value) for name, value in method.learned(params).items()}, rate=0.1)
+    for group in optimizer.inner.param_groups:
+        for value in group["params"]:
+            name = names[id(value)]
+            moved = (before[name] - value).flatten()
+            step = 0.1 if name.startswith("player.") else 0.01
+            torch.testing.assert_close(moved, torch.full_like(moved, step), rtol=1e-3, atol=1e-6)
 
 
 def test_precision_is_explicit_and_off_on_a_cpu():
@@ -219,4 +235,4 @@ def test_a_checkpoint_that_cannot_be_written_does_not_stop_the_training(drawn, t
     (tmp_path / "file").write_text("in the way")
     with pytest.warns(BayescalWarning, match="could not write a checkpoint"):
         fit(drawn, checkpoints=tmp_path / "file")
-    assert checkpoint.State({}, {}).load(tmp_path / "file", "x") is False
+    assert state.State({}, {}).load(tmp_path / "file", "x") is False

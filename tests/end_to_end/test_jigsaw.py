@@ -8,8 +8,8 @@ from whole_models import bound, some_batch
 
 from bayescal.errors import MethodError
 from bayescal.methods import get_method
-from bayescal.methods.base import Batch, Runs
-from bayescal.methods.visual.jigsaw import Jigsaw, distant_permutations, shuffle_tiles
+from bayescal.methods.contract import Batch, Runs
+from bayescal.methods.domain_generalization.jigsaw import Jigsaw, distant_permutations, shuffle_tiles
 
 
 def test_permutations_are_fixed_different_and_far_apart():
@@ -39,9 +39,9 @@ def test_a_tile_lands_where_the_order_says_and_putting_it_back_gives_the_image()
     images = torch.randn(2, 4, 3, 15, 18)
     orders = torch.tensor(distant_permutations(30))[torch.tensor([[0, 3, 7, 30], [1, 2, 0, 11]])]
     puzzles = shuffle_tiles(images, orders)
-    for r, b, place in ((0, 1, 0), (0, 3, 5), (1, 0, 8)):
-        source = int(orders[r, b, place])
-        assert torch.equal(tile(puzzles[r, b], place), tile(images[r, b], source))
+    for r, b, position in ((0, 1, 0), (0, 3, 5), (1, 0, 8)):
+        source = int(orders[r, b, position])
+        assert torch.equal(tile(puzzles[r, b], position), tile(images[r, b], source))
     assert torch.equal(puzzles[0, 0], images[0, 0])
     assert not torch.equal(puzzles[0, 1], images[0, 1])
     assert torch.equal(shuffle_tiles(puzzles, orders.argsort(-1)), images)
@@ -63,7 +63,7 @@ def test_sizes_that_are_no_multiple_of_three_keep_their_edge():
 
 
 def test_loss_is_the_classes_of_ordered_images_and_the_order_of_all():
-    method = bound("jigsaw", jigsaw_weight=0.3, jigsaw_ordered=0.5, jigsaw_permutations=6)
+    method = bound("jigsaw", lambda_puzzle=0.3, ordered_share=0.5, permutations=6)
     params, batch = method.init(None), some_batch(step=2)
     which = method.draw(2, 12)[0]
     assert 0 < int((which == 0).sum()) < 12
@@ -90,7 +90,7 @@ def test_share_of_ordered_images_and_fresh_puzzles_in_every_step():
 
 def test_it_learns_to_solve_puzzles():
     """Images whose tiles are told apart by their brightness: the order can be read off."""
-    method = bound("jigsaw", jigsaw_ordered=0.4, jigsaw_permutations=3)
+    method = bound("jigsaw", ordered_share=0.4, permutations=3)
     ramp = torch.arange(9.0).view(1, 1, 3, 3).repeat_interleave(10, 2).repeat_interleave(10, 3) / 4 - 1
     images = F.pad(ramp, (0, 2, 0, 2)).expand(24, 3, 32, 32)[None]
     params, losses = method.init(None), []
@@ -108,5 +108,5 @@ def test_without_pixels_it_is_refused_with_the_way_to_get_them():
         get_method("jigsaw")
     with pytest.raises(MethodError, match="--end-to-end"):
         Jigsaw(None, Runs(torch.tensor([1]), {}, {}))
-    with pytest.raises(MethodError, match="jigsaw_permutations"):
-        bound("jigsaw", jigsaw_permutations=0)
+    with pytest.raises(MethodError, match="permutations"):
+        bound("jigsaw", permutations=0)

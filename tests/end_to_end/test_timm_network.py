@@ -116,7 +116,7 @@ def test_every_algorithm_moves_what_it_learns_and_no_gradient_reaches_the_statis
 
 
 def test_mldg_exact_differentiates_through_the_inner_step_on_pixels_too():
-    first, exact = (bound("mldg", mldg_exact=flag, mldg_inner_rate=0.5) for flag in (False, True))
+    first, exact = (bound("mldg", second_order=flag, inner_rate=0.5) for flag in (False, True))
     params = first.init(None)
     a, b = (m.gradients({n: v.clone() for n, v in params.items()}, some_batch())[0] for m in (first, exact))
     name = f"{BODY}conv1.0.weight"

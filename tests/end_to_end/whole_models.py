@@ -11,8 +11,8 @@ from bayescal.end_to_end import EndToEndPredictor, fit_end_to_end
 from bayescal.end_to_end.algorithms import SCRATCH, ImageTask, get_algorithm, space_of
 from bayescal.end_to_end.network import TimmNetwork
 from bayescal.end_to_end.vision import load_vision
-from bayescal.methods.base import Batch, Runs
-from bayescal.space import default_config
+from bayescal.methods.contract import Batch, Runs
+from bayescal.methods.hyperparameters import default_config
 from pictures import make_pictures, save_pictures
 
 torch.set_num_threads(1)
@@ -55,7 +55,7 @@ def bound(name: str, classes=("a", "b"), environments=("x", "y", "z"), seed: int
     config = default_config(space_of(algorithm), SCRATCH, **options)
     runs = Runs.stack(space_of(algorithm), [config], [seed])
     network = TimmNetwork(vision.module, vision.n_features, len(classes))
-    return algorithm(ImageTask(classes, (environments,), CPU), runs, network)
+    return algorithm(ImageTask(classes, (environments,), CPU, vision.n_features), runs, network)
 
 
 def some_batch(size: int = 12, n_classes: int = 2, n_environments: int = 3, step: int = 0) -> Batch:

@@ -1,58 +1,120 @@
 """docs/adding-a-method.md and the README's table of methods are true."""
 
+import importlib
+import os
 import re
-import textwrap
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+import outside_methods
 import tiny
-from bayescal import methods
-from bayescal.methods import method_names
-from bayescal.space import default_config
-from bayescal.stacks import train_runs
+from bayescal import FewShotClassifier
+from bayescal.methods import method_reference
+from bayescal.methods.contract import Method
+from bayescal.methods.describe import HEADER, methods_table, source
+from bayescal.methods.hyperparameters import default_config
+from bayescal.training.stack import train_runs
+from command_line import refused, run
 
 ROOT = Path(__file__).resolve().parents[2]
-IMPORTS = """
-import torch
-from torch import Tensor
-from bayescal import objectives, rng
-from bayescal.methods.base import COMMON, Batch, Method, Params, Samples, Terms
-from bayescal.optim import per_row
-from bayescal.prompts import normalized
-from bayescal.space import log10_uniform, number
-"""
+PAGE = (ROOT / "docs" / "adding-a-method.md").read_text(encoding="utf-8")
+
+pytestmark = pytest.mark.xdist_group("command-line")
 
 
 @pytest.fixture
-def documented_method(monkeypatch):
-    """The class printed in the document, registered under its name."""
-    page = (ROOT / "docs" / "adding-a-method.md").read_text()
-    block = page[page.index('    """Linear probe:') : page.index("    # src/bayescal/methods/__init__.py")]
-    namespace: dict = {}
-    exec(IMPORTS + textwrap.dedent(block), namespace)
-    method = namespace["LinearProbe"]
-    monkeypatch.setattr(methods, "REGISTRY", {**methods.REGISTRY, method.name: "linear_probe.LinearProbe"})
-    for module in ("bayescal.stacks", "bayescal.methods"):
-        real = methods.get_method
-        monkeypatch.setattr(
-            f"{module}.get_method", lambda name, real=real: method if name == method.name else real(name)
-        )
-    return method
+def folder(tmp_path) -> Path:
+    """A folder with the block of the page in it, as it is printed there."""
+    (block,) = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.M | re.S)
+    (tmp_path / "my_method.py").write_text(block, encoding="utf-8")
+    return tmp_path
 
 
-def test_documented_method_trains_and_stacks(documented_method):
+@pytest.fixture
+def linear_probe(folder, monkeypatch) -> type[Method]:
+    monkeypatch.syspath_prepend(folder)
+    yield importlib.import_module("my_method").LinearProbe
+    del sys.modules["my_method"]
+    outside_methods.forget()
+
+
+def bayescal(folder: Path, *arguments: object, path: str = "") -> subprocess.CompletedProcess[str]:
+    """`bayescal ARGUMENTS` in a folder, as its console script has it: the folder itself is not on the path (-P)."""
+    command = [sys.executable, "-P", "-c", "from bayescal.cli import main; main()", *map(str, arguments)]
+    known = os.pathsep.join(filter(None, [path, os.environ.get("PYTHONPATH")]))
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env={**os.environ, "PYTHONPATH": known})
+
+
+def test_the_documented_module_is_used_as_the_page_says(folder, shapes):
+    named = ("--method", "my_method:LinearProbe", "--set", "epochs=2")
+    done = bayescal(folder, "fit", shapes, "-o", "model", *named)
+    assert done.returncode == 0, done.stderr
+    assert "my_method:LinearProbe on mini" in done.stdout
+    tried = re.search(r"PYTHONPATH=\. bayescal (predict model .*)", done.stdout)
+    assert tried, done.stdout
+    image = next(shapes.rglob("*.png"))
+    answered = bayescal(folder, "predict", "model", image, "--csv", path=".")
+    assert answered.returncode == 0, answered.stderr
+    assert ",ok," in answered.stdout
+    refused(run("predict", folder / "model", image), "'my_method:LinearProbe'", "PYTHONPATH=FOLDER")
+
+
+def test_the_documented_class_trains_and_stacks(linear_probe):
     problem = tiny.tiny_problem()
-    config = default_config(documented_method.space, tiny.Defaults, epochs=30)
+    config = default_config(linear_probe.space, tiny.Defaults, epochs=30)
     runs = [tiny.tiny_run({**config, "learning_rate": rate}, seed) for seed, rate in ((1, 0.5), (2, 0.2))]
-    together = train_runs(documented_method.name, problem, runs)
-    for run, row in zip(runs, together, strict=True):
-        alone = train_runs(documented_method.name, problem, [run])[0]
+    together = train_runs(linear_probe, problem, runs)
+    for run_, row in zip(runs, together, strict=True):
+        alone = train_runs("my_method:LinearProbe", problem, [run_])[0]
         assert torch.allclose(row.params["weight"], alone.params["weight"], atol=1e-5)
         assert row.curves["val"][-1] > 0.9
 
 
-def test_readme_lists_every_method():
-    listed = re.findall(r"^\| `([a-z0-9-]+)` \|", (ROOT / "README.md").read_text(), flags=re.M)
-    assert listed == method_names()
+def test_the_documented_class_is_a_classifiers_method(linear_probe, tmp_path):
+    images = [np.full((8, 8, 3), 25 * i, dtype=np.uint8) for i in range(8)]
+    classifier = FewShotClassifier(method=linear_probe, cache=tmp_path / "cache", options={"epochs": 2})
+    classifier.fit(images, ["dog", "cat"] * 4, ["photo", "photo", "sketch", "sketch"] * 2).save(tmp_path / "model")
+    loaded = FewShotClassifier.load(tmp_path / "model", cache=tmp_path / "cache")
+    assert loaded.method == method_reference(linear_probe) == "my_method:LinearProbe"
+    assert np.array_equal(loaded.predict_proba(images), classifier.predict_proba(images))
+
+
+def test_the_page_names_every_attribute_of_the_contract():
+    table = PAGE[PAGE.index("| attribute | default | meaning |") : PAGE.index("## What else the contract offers")]
+    named = re.findall(r"`([a-z_]+)`", "".join(line.split("|")[1] for line in table.splitlines() if "|" in line))
+    assert set(named) == {*Method.__annotations__, "schedule"}
+    rest = PAGE[PAGE.index("## What else the contract offers") :]
+    offered = {"gradients", "measured_parameters", "scale_parameters", "finish", "resets", "run_bytes", "decays"}
+    assert all(f"`{name}" in rest and hasattr(Method, name) for name in offered)
+    for line in table.strip().splitlines()[2:]:
+        names, default = (re.findall(r"`([^`]+)`", cell) for cell in line.split("|")[1:3])
+        for name, value in zip(names, default, strict=False):
+            assert repr(getattr(Method, name)) == value
+
+
+def test_the_readmes_table_is_what_the_classes_say():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = readme[readme.index(HEADER) :].split("\n\n")[0]
+    assert table == methods_table()  # `bayescal methods --markdown` prints it
+    assert run("methods", "--markdown").out == methods_table() + "\n"
+
+
+@pytest.mark.parametrize(
+    ("citation", "short"),
+    [
+        ("Zhou et al., Learning to Prompt for Vision-Language Models, IJCV 2022", "Zhou et al. 2022"),
+        (
+            "Vapnik, Statistics, 1998; Gulrajani & Lopez-Paz, In Search, ICLR 2021",
+            "Gulrajani & Lopez-Paz 2021",
+        ),
+        ("Arjovsky et al., Invariant Risk Minimization, arXiv:1907.02893, 2019", "Arjovsky et al. 2019"),
+        ("Nobody, Nothing", "Nobody"),
+    ],
+)
+def test_a_citation_is_cut_to_authors_and_year(citation, short):
+    assert source(citation) == short

@@ -20,11 +20,13 @@ import torch
 from torch import Tensor
 
 from bayescal.backbones.defaults import CLIP
-from bayescal.backbones.text_tower import TextTower
 from bayescal.methods import get_method
-from bayescal.methods.base import predict
-from bayescal.space import default_config
-from bayescal.stacks import Problem, Run, RunResult, train_runs
+from bayescal.methods.contract import predict
+from bayescal.methods.hyperparameters import default_config
+from bayescal.text.tower import TextTower
+from bayescal.training.problem import Problem
+from bayescal.training.runs import Run, RunResult
+from bayescal.training.stack import train_runs
 
 torch.set_num_threads(1)
 
@@ -129,9 +131,9 @@ def test_erm_follows_the_colour(erm_on_flipped_colour):
     assert erm_on_flipped_colour < 0.3  # shape alone gives 0.75, colour alone 0.1
 
 
-@pytest.mark.parametrize(("method", "weight"), [("irm", "irm_lambda"), ("vrex", "vrex_beta")])
+@pytest.mark.parametrize(("method", "weight"), [("irm", "lambda_irm"), ("vrex", "lambda_variance")])
 def test_invariance_penalties_do_not(method, weight, flipped_colour, erm_on_flipped_colour):
-    options = with_each(RATES, weight, (100.0, 1000.0), **{f"{method}_anneal": 20}, **SHORT)
+    options = with_each(RATES, weight, (100.0, 1000.0), anneal_share=0.5, **SHORT)
     assert flipped_colour.best(method, options)["test"] > erm_on_flipped_colour + 0.3
 
 
@@ -188,10 +190,10 @@ def test_groupdro_serves_the_rare_group():
     problem = planted(parts, 5, {"val common": 5, "val rare": 6}, {"common": 7, "rare": 8})
     short = {"epochs": 10, "batch_size": 250}
     worst_of = lambda method, options: min(problem.best(method, options).values())  # noqa: E731
-    dro = worst_of("groupdro", with_each(RATES, "groupdro_eta", (0.01, 0.1), **short))
+    dro = worst_of("groupdro", with_each(RATES, "eta", (0.01, 0.1), **short))
     assert dro > worst_of("erm", [{**rate, **short} for rate in RATES]) + 0.1
     # and more than equal weights for the groups would do
-    assert dro > worst_of("groupdro", with_each(RATES, "groupdro_eta", (0.0,), **short)) + 0.02
+    assert dro > worst_of("groupdro", with_each(RATES, "eta", (0.0,), **short)) + 0.02
 
 
 def disagreeing(n: int, agree: float, g: torch.Generator) -> tuple[Tensor, Tensor]:

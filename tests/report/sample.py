@@ -8,7 +8,7 @@ from math import cos, exp, log10, sin
 import numpy as np
 from PIL import Image, ImageDraw
 
-from bayescal.experiments.findings import Column, Figure, Row, Section, Table, Value
+from bayescal.benchmark.results import Column, Figure, Row, Section, Table, Value
 
 METHODS = (
     "Bayes-CAL",

@@ -77,13 +77,13 @@ def test_somebody_elses_file_is_replaced_only_with_force(results, tmp_path, form
 
 
 def test_a_folder_with_files_gets_pictures_only_with_force(results, tmp_path):
-    place = tmp_path / "holiday"
-    place.mkdir()
-    (place / "beach.png").write_text("")
-    refused(run("report", results, "--format", "png", "-o", place), "holiday", "--force")
-    assert run("report", results, "--format", "png", "-o", place, "--force").code == 0
-    assert left_in(place) == ["ablation-risk-coverage.png", "beach.png"]
-    refused(run("report", results, "--format", "png", "-o", place / "beach.png", "--force"), "is a file")
+    path = tmp_path / "holiday"
+    path.mkdir()
+    (path / "beach.png").write_text("")
+    refused(run("report", results, "--format", "png", "-o", path), "holiday", "--force")
+    assert run("report", results, "--format", "png", "-o", path, "--force").code == 0
+    assert left_in(path) == ["ablation-risk-coverage.png", "beach.png"]
+    refused(run("report", results, "--format", "png", "-o", path / "beach.png", "--force"), "is a file")
 
 
 def test_places_and_formats_that_cannot_be(results, tmp_path):

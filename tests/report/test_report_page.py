@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 import sample
 
-from bayescal.experiments.findings import Figure
+from bayescal.benchmark.results import Figure
 from bayescal.report import to_html
 from bayescal.report.page import script_json
 
@@ -51,7 +51,7 @@ def test_sections_come_in_the_order_of_the_paper(page):
     names = ("main", "ablation", "base-to-new", "epochs", "landscape", "tsne", "wilcoxon", "zz-own")
     assert order == [f"section-{name}" for name in names]
     assert [a["href"] for tag, a in page.tags if tag == "a" and a["href"].startswith("#section")][: len(names)] == [
-        f"#{place}" for place in order
+        f"#{anchor}" for anchor in order
     ]
 
 

@@ -8,12 +8,12 @@ import pytest
 import sample
 from rich.console import Console
 
-from bayescal.experiments.findings import Column, Row, Table, Value
+from bayescal.benchmark.results import Column, Row, Table, Value
 from bayescal.report import section_markdown, table_latex, table_markdown, table_rich
 from bayescal.report.latex import document
 from bayescal.report.latex import escape as latex_escape
 from bayescal.report.markdown import escape as markdown_escape
-from bayescal.report.page_tables import table_html
+from bayescal.report.page import table_html
 from bayescal.report.tables import BEST, SECOND, digits, view
 
 
@@ -24,8 +24,8 @@ def table(*means, better="high", unit="%", published=False, ranked=None, **more)
     return Table("t", "Title", (column,), tuple(rows))
 
 
-def places(table: Table) -> list[int]:
-    return [cells[0].place for _, cells in view(table).rows]
+def ranks(table: Table) -> list[int]:
+    return [cells[0].rank for _, cells in view(table).rows]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def places(table: Table) -> list[int]:
     ],
 )
 def test_best_and_second_are_those_of_the_printed_numbers(given, expected):
-    assert places(given) == expected
+    assert ranks(given) == expected
 
 
 def test_published_numbers_compete_with_published_numbers_only():
@@ -53,7 +53,7 @@ def test_published_numbers_compete_with_published_numbers_only():
     column = next(j for j, column in enumerate(seen.columns) if column.published)
     ours = column - 2
     for j in (column, ours):
-        assert sorted(cell.place for cell in seen.cells(j) if cell.place) == [BEST, SECOND]
+        assert sorted(cell.rank for cell in seen.cells(j) if cell.rank) == [BEST, SECOND]
 
 
 @pytest.mark.parametrize(

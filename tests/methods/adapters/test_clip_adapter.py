@@ -7,10 +7,9 @@ import torch
 import tiny
 from bayescal.errors import MethodError
 from bayescal.methods import get_method
-from bayescal.methods.base import Batch, Runs
-from bayescal.prompts import encode_token_lists
-from bayescal.space import default_config
-from bayescal.stacks import train_runs
+from bayescal.methods.contract import Batch, Runs
+from bayescal.methods.hyperparameters import default_config
+from bayescal.training.stack import train_runs
 
 torch.set_num_threads(1)
 
@@ -29,7 +28,7 @@ def bound(configs, seeds=(1, 2), dtype=torch.float64):
 
 def class_texts(problem) -> np.ndarray:
     prompts = [tiny.tokenize(f"a photo of a {name}.") for name in tiny.CLASSES]
-    return encode_token_lists(problem.text, prompts).numpy()
+    return problem.text.encode(prompts).numpy()
 
 
 def adapt(f, down, up, ratio):
@@ -44,7 +43,7 @@ def cosines(images, texts):
 @pytest.mark.parametrize("side", ["image", "text", "both"])
 def test_logits_against_numpy(side):
     ratios = (0.2, 0.7)
-    problem, method, params = bound([{"adapter_ratio": a, "adapter_side": side} for a in ratios])
+    problem, method, params = bound([{"ratio": a, "side": side} for a in ratios])
     assert {name.split(".")[0] for name in params} == ({"image", "text"} if side == "both" else {side})
     logits = method.logits(method.prepare(params, 0), problem.features[:7])[:, 0]
     for r, ratio in enumerate(ratios):
@@ -78,7 +77,7 @@ def test_loss_is_the_cross_entropy_and_trains_the_adapter():
 
 
 def test_ratio_zero_is_zero_shot():
-    problem, method, params = bound([{"adapter_ratio": 0.0}])
+    problem, method, params = bound([{"ratio": 0.0}])
     logits = method.logits(method.prepare(params, 0), problem.features)[0, 0]
     np.testing.assert_allclose(logits.numpy(), cosines(problem.features.numpy(), class_texts(problem)), rtol=1e-9)
 
@@ -92,5 +91,5 @@ def test_new_class_names_can_be_predicted():
 
 
 def test_unknown_side_is_refused():
-    with pytest.raises(MethodError, match="adapter_side is 'left', expected one of image, text, both"):
-        bound([{"adapter_side": "left"}])
+    with pytest.raises(MethodError, match="side is 'left', expected one of image, text, both"):
+        bound([{"side": "left"}])

@@ -8,15 +8,14 @@ from torch.nn import functional as F
 import tiny
 from bayescal.errors import MethodError
 from bayescal.methods import get_method
-from bayescal.methods.base import Samples, predict
-from bayescal.prompts import encode_token_lists
-from bayescal.space import default_config
-from bayescal.stacks import train_runs
+from bayescal.methods.contract import Samples, predict
+from bayescal.methods.hyperparameters import default_config
+from bayescal.training.stack import train_runs
 
 torch.set_num_threads(1)
 
 SCALE = 10.0  # of the tiny problem
-SMALL = {"tip_beta_steps": 12, "tip_alpha_steps": 7}
+SMALL = {"beta_steps": 12, "alpha_steps": 7}
 
 
 def config(name: str, **options):
@@ -29,9 +28,7 @@ def unit(x):
 
 def tip_logits(problem, keys, labels, images, alpha, beta):
     """The published formula, one image at a time."""
-    texts = unit(
-        encode_token_lists(problem.text, [tiny.tokenize(f"a photo of a {name}.") for name in tiny.CLASSES]).numpy()
-    )
+    texts = unit(problem.text.encode([tiny.tokenize(f"a photo of a {name}.") for name in tiny.CLASSES]).numpy())
     out = SCALE * unit(images) @ texts.T
     for i, image in enumerate(unit(images)):
         for key, label in zip(keys, labels, strict=True):
@@ -45,7 +42,7 @@ def grid(steps: int) -> list[float]:
 
 def test_cache_and_logits_against_numpy():
     problem = tiny.tiny_problem()
-    run = tiny.tiny_run(config("tip-adapter", tip_alpha=2.5, tip_beta=3.5), 1)
+    run = tiny.tiny_run(config("tip-adapter", alpha=2.5, beta=3.5), 1)
     run = type(run)(run.config, run.seed, run.train, {})  # without validation images nothing is searched
     (result,) = train_runs("tip-adapter", problem, [run])
     assert (float(result.params["alpha"]), float(result.params["beta"])) == (2.5, 3.5)
@@ -80,13 +77,13 @@ def hard_problem():
 def test_search_against_a_loop_with_rows_of_different_validation_sets():
     problem = hard_problem()
     runs = [tiny.tiny_run(config("tip-adapter"), seed) for seed in (1, 2, 3)]
-    shorter = {**runs[1].judged, "val": runs[1].judged["val"][:9]}  # this row's padding must not count
+    shorter = {**runs[1].eval_sets, "val": runs[1].eval_sets["val"][:9]}  # this row's padding must not count
     runs[1] = type(runs[1])(runs[1].config, 2, runs[1].train, shorter)
     results = train_runs("tip-adapter", problem, runs)
     chosen = set()
     for run, result in zip(runs, results, strict=True):
         keys, labels = unit(problem.features[run.train].numpy()), problem.labels[run.train].numpy()
-        val = run.judged["val"]
+        val = run.eval_sets["val"]
         alpha, beta, accuracy = reference_search(
             problem, keys, labels, problem.features[val].numpy(), problem.labels[val].numpy(), 1.0, 5.0
         )
@@ -102,7 +99,7 @@ def test_images_that_only_fill_up_a_row_do_not_count():
     """A hundred masked images with wrong labels would outvote fifteen real ones."""
     problem = hard_problem()
     (result,) = train_runs("tip-adapter", problem, [run := tiny.tiny_run(config("tip-adapter"), 1)])
-    method, val = result.bind(problem), run.judged["val"]
+    method, val = result.bind(problem), run.eval_sets["val"]
     start = {**result.params, "alpha": torch.ones(1), "beta": torch.full((1,), 5.0)}
     images = torch.cat([val, torch.arange(100)])[None]
     labels = torch.cat([problem.labels[val], (problem.labels[:100] + 1) % 3])[None]
@@ -131,7 +128,7 @@ def test_search_in_parts_is_the_same_search(monkeypatch):
 def test_test_images_are_never_searched():
     problem = hard_problem()
     runs = [tiny.tiny_run(config("tip-adapter"), seed) for seed in (1, 2, 3)]
-    swapped = [type(r)(r.config, r.seed, r.train, {**r.judged, "test": torch.arange(40)}) for r in runs]
+    swapped = [type(r)(r.config, r.seed, r.train, {**r.eval_sets, "test": torch.arange(40)}) for r in runs]
     for a, b in zip(train_runs("tip-adapter", problem, runs), train_runs("tip-adapter", problem, swapped), strict=True):
         assert float(a.params["alpha"]) == float(b.params["alpha"])
         assert float(a.params["beta"]) == float(b.params["beta"])
@@ -155,9 +152,7 @@ def test_keys_are_trained_as_by_torch():
     run = tiny.tiny_run(config("tip-adapter-f", epochs=5, learning_rate=0.01), 1)
     (result,) = train_runs("tip-adapter-f", problem, [run])
     x, y = F.normalize(problem.features[run.train], dim=1), problem.labels[run.train]
-    texts = F.normalize(
-        encode_token_lists(problem.text, [tiny.tokenize(f"a photo of a {name}.") for name in tiny.CLASSES]), dim=1
-    )
+    texts = F.normalize(problem.text.encode([tiny.tokenize(f"a photo of a {name}.") for name in tiny.CLASSES]), dim=1)
     keys = x.clone().requires_grad_()
     adam = torch.optim.AdamW([keys], lr=0.01, eps=1e-4, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(adam, 5)
@@ -181,8 +176,8 @@ def test_the_epoch_is_chosen_on_validation_images_before_the_search():
     assert result.best_epoch < 8
     assert before_last[result.best_epoch - 1] == max(before_last) > before_last[-1]
     assert not torch.equal(result.best_params["keys"], result.params["keys"])
-    probs = predict(result.bind(problem), result.params, problem.features[run.judged["val"]]).probs[0]
-    accuracy = (probs.argmax(-1) == problem.labels[run.judged["val"]]).float().mean()
+    probs = predict(result.bind(problem), result.params, problem.features[run.eval_sets["val"]]).probs[0]
+    accuracy = (probs.argmax(-1) == problem.labels[run.eval_sets["val"]]).float().mean()
     assert float(accuracy) == pytest.approx(val[-1])
 
 
@@ -192,7 +187,7 @@ def test_stack_equals_single_runs(name):
     space = get_method(name).space
     options = {"epochs": 3, "batch_size": 8, **SMALL}
     options = {n: v for n, v in options.items() if n in space}
-    rates = {"learning_rate": (0.01, 0.001, 0.1)} if "learning_rate" in space else {"tip_alpha": (1.0, 2.0, 3.0)}
+    rates = {"learning_rate": (0.01, 0.001, 0.1)} if "learning_rate" in space else {"alpha": (1.0, 2.0, 3.0)}
     ((key, values),) = rates.items()
     runs = [
         tiny.tiny_run(default_config(space, tiny.Defaults, **{**options, key: value}), seed, environments)

@@ -1,0 +1,56 @@
+"""Models that version 0.1.0 wrote: read, they say what they said then; written again, they are of today's format."""
+
+import math
+
+import numpy as np
+import pytest
+
+from bayescal import FewShotClassifier
+from bayescal.backbones import load_backbone
+from bayescal.estimator.artifact import FORMAT_VERSION, read_artifact
+from bayescal.estimator.predictor import Predictor
+from old_files import OLD, expected, makers
+
+MODELS = ("bayes-cal", "coop", "clip")
+
+
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory) -> str:
+    """The name of the backbone they were made with, where its weights are now."""
+    return makers().backbone_name(tmp_path_factory.mktemp("backbone"))
+
+
+def test_the_backbone_is_the_one_they_were_made_with(backbone):
+    assert load_backbone(backbone).fingerprint == expected()["backbone"]["fingerprint"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_answers_are_those_of_the_version_that_wrote_the_model(name, backbone, tmp_path):
+    then = expected()["models"][name]
+    classifier = FewShotClassifier.load(OLD / "models" / name, backbone=backbone, cache=tmp_path / "cache")
+    classifier.save(tmp_path / "again")
+    again = FewShotClassifier.load(tmp_path / "again", backbone=backbone, cache=tmp_path / "cache")
+    for model in (classifier, again):
+        now = model.details(makers().new_images())
+        for field in ("probabilities", "confidence", "entropy", "mutual_information"):
+            np.testing.assert_allclose(getattr(now, field), then[field], rtol=0, atol=1e-6, err_msg=field)
+        for field in ("labels", "unsure", "environment"):
+            assert getattr(now, field).tolist() == then[field], field
+        assert model.threshold_ == (math.inf if then["threshold"] is None else then["threshold"])
+        assert model.predictor_.temperature == then["temperature"]
+        assert (model.samples, model.predictor_.seeds) == (then["draws"], then["seeds"])
+        assert model.predictor_.config == then["config"]
+        assert model.record_["best_epoch"] == then["best_epoch"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_an_old_config_comes_in_the_words_of_today(name, backbone, tmp_path):
+    _, old = read_artifact(OLD / "models" / name)
+    assert "draws" not in old
+    Predictor.load(OLD / "models" / name, backbone).save(tmp_path / "again")
+    _, new = read_artifact(tmp_path / "again")
+    assert (old["format_version"], new["format_version"]) == (1, FORMAT_VERSION)
+    assert new.keys() - old.keys() == {"expected", "unfamiliar_below"}
+    assert not old.keys() - new.keys()
+    for key in old.keys() - {"format_version", "versions", "files", "backbone"}:
+        assert old[key] == new[key], key

@@ -1,0 +1,85 @@
+"""Familiarity: nearest neighbours and texts as they are defined, and thresholds that keep what they promise."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+from sklearn.neighbors import NearestNeighbors
+from torch.nn import functional as F
+
+from bayescal.evaluation import familiarity
+from bayescal.evaluation.familiarity import Familiarity, best_text, nearest
+
+
+@pytest.fixture
+def world():
+    """Images of three classes in three environments around their texts, more of them, and strangers."""
+    g = torch.Generator().manual_seed(0)
+    texts, styles = torch.randn(3, 32, generator=g), 0.5 * torch.randn(4, 32, generator=g)
+
+    def draw(n, environments):
+        labels, style = (
+            torch.randint(3, (n,), generator=g),
+            torch.tensor(environments)[torch.arange(n) % len(environments)],
+        )
+        return texts[labels] + styles[style] + 0.4 * torch.randn(n, 32, generator=g), style
+
+    return texts, draw, torch.randn(200, 32, generator=g)
+
+
+def test_nearest_neighbours_rank_as_openoods_knn_does(world, monkeypatch):
+    """OpenOOD's KNN: minus the distance to the k-th neighbour among normalised features. With k = 1 the order is the
+    same, because ‖a − b‖² = 2 − 2 cos(a, b)."""
+    _, draw, strangers = world
+    images, queries = F.normalize(draw(60, [0, 1])[0], dim=-1), F.normalize(strangers, dim=-1)
+    monkeypatch.setattr(familiarity, "NEIGHBOURS", 1)
+    distance, _ = NearestNeighbors(n_neighbors=1).fit(images.numpy()).kneighbors(queries.numpy())
+    assert np.array_equal(np.argsort(-distance[:, 0]), np.argsort(nearest(queries, images).numpy()))
+
+
+def test_the_mean_of_the_nearest_cosines():
+    images = F.normalize(torch.randn(9, 4, generator=torch.Generator().manual_seed(1)), dim=-1)
+    leave_out = torch.eye(9, dtype=torch.bool)
+    cosines = (images @ images.T).numpy().copy()
+    np.fill_diagonal(cosines, -np.inf)
+    by_hand = np.sort(cosines, axis=1)[:, -5:].mean(1)
+    assert nearest(images, images, leave_out).numpy() == pytest.approx(by_hand, abs=1e-6)
+    assert best_text(images, images[:3]).numpy() == pytest.approx((images @ images[:3].T).numpy().max(1), abs=1e-6)
+
+
+def test_strangers_are_flagged_and_a_new_environment_is_not(world):
+    texts, draw, strangers = world
+    known, environments = draw(300, [0, 1, 2])
+    judge = Familiarity.of(known, environments, texts)
+    familiar, elsewhere = judge(draw(300, [0, 1, 2])[0]), judge(draw(300, [3])[0])
+    assert float((familiar < judge.threshold).float().mean()) < 0.07
+    assert float((elsewhere < judge.threshold).float().mean()) < 0.15
+    assert float((judge(strangers) < judge.threshold).float().mean()) > 0.9
+    truth = np.r_[np.zeros(len(strangers)), np.ones(len(familiar))]
+    assert roc_auc_score(truth, torch.cat([judge(strangers), familiar]).numpy()) > 0.97
+
+
+def test_false_alarms_on_training_images_are_as_promised(world):
+    """Each training image against all others but itself, and against other environments alone."""
+    texts, draw, _ = world
+    known, environments = draw(300, [0, 1, 2])
+    judge = Familiarity.of(known, environments, texts)
+    images = F.normalize(known, dim=-1)
+    b = best_text(images, F.normalize(texts, dim=-1))
+    for leave_out, share in (
+        (torch.eye(300, dtype=torch.bool), familiarity.FALSE_ALARMS),
+        (environments[:, None] == environments[None, :], familiarity.FALSE_ALARMS_ELSEWHERE),
+    ):
+        scores = torch.stack([nearest(images, images, leave_out), b], -1)
+        flagged = familiarity.combine(scores, judge.mean, judge.deviation) < judge.threshold
+        assert float(flagged.float().mean()) <= share + 1e-6
+
+
+def test_many_images_are_sampled_for_what_is_usual(world, monkeypatch):
+    texts, draw, _ = world
+    known, environments = draw(300, [0, 1, 2])
+    whole = Familiarity.of(known, environments, texts)
+    monkeypatch.setattr(familiarity, "CALIBRATION", 150)
+    sample = Familiarity.of(known, environments, texts)
+    assert len(sample.images) == 300
+    assert sample.threshold == pytest.approx(whole.threshold, abs=0.5)

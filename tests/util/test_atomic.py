@@ -1,0 +1,132 @@
+"""Files and folders appear whole or not at all, and nothing is left behind."""
+
+import errno
+import os
+import stat
+
+import pytest
+
+from bayescal.util.atomic import replacing, replacing_folder, sync, write_bytes, write_text
+
+
+def names(folder) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def full_disk(*given, **more):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def half_a_file(path, failure: BaseException) -> None:
+    with replacing(path) as draft:
+        draft.write_text("half")
+        raise failure
+
+
+def fill_folder(path, failure: BaseException | None = None) -> None:
+    with replacing_folder(path) as draft:
+        (draft / "file").write_text("new")
+        if failure:
+            raise failure
+
+
+def test_text_is_written_as_it_is(tmp_path):
+    write_text(tmp_path / "a.txt", "λ\r\nä\n")
+    assert (tmp_path / "a.txt").read_bytes() == "λ\r\nä\n".encode()
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_a_file_that_is_there_is_replaced_and_keeps_its_content_until_then(tmp_path):
+    path = tmp_path / "a.bin"
+    write_bytes(path, b"old")
+    with replacing(path) as draft:
+        draft.write_bytes(b"new")
+        assert path.read_bytes() == b"old"
+        assert draft.parent == path.parent
+        assert draft.name.startswith(".")
+    assert path.read_bytes() == b"new"
+    assert names(tmp_path) == ["a.bin"]
+
+
+def test_a_new_file_has_ordinary_permissions(tmp_path):
+    (tmp_path / "plain").write_bytes(b"")
+    write_bytes(tmp_path / "ours", b"")
+    mode = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "ours")]
+    assert mode[0] == mode[1]
+
+
+@pytest.mark.parametrize("failure", [OSError("disk full"), KeyboardInterrupt(), ValueError("no number")])
+def test_a_failed_block_leaves_the_old_file_and_nothing_else(tmp_path, failure):
+    write_text(tmp_path / "a", "old")
+    with pytest.raises(type(failure)):
+        half_a_file(tmp_path / "a", failure)
+    assert (tmp_path / "a").read_text() == "old"
+    assert names(tmp_path) == ["a"]
+
+
+def test_a_block_that_fails_before_it_writes_says_why(tmp_path):
+    with pytest.raises(OSError, match="no such colour"), replacing(tmp_path / "a"):
+        raise OSError("no such colour")
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("step", ["replace", "fsync"])
+def test_a_rename_or_flush_that_fails_leaves_nothing(tmp_path, monkeypatch, step):
+    monkeypatch.setattr(os, step, full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        write_text(tmp_path / "a", "new", fsync=True)
+    assert names(tmp_path) == []
+
+
+def test_fsync_is_asked_for_before_the_rename(tmp_path, monkeypatch):
+    order = []
+    for step in ("fsync", "replace"):
+        real = getattr(os, step)
+        monkeypatch.setattr(os, step, lambda *given, real=real, step=step: (order.append(step), real(*given)))
+    write_bytes(tmp_path / "a", b"new")
+    write_bytes(tmp_path / "b", b"new", fsync=True)
+    assert order == ["replace", "fsync", "replace"]
+    sync(tmp_path / "a")
+    assert order[3:] == ["fsync"]
+    assert (tmp_path / "a").read_bytes() == b"new"
+
+
+def test_a_folder_appears_whole_and_replaces_the_old_one(tmp_path):
+    target = tmp_path / "above" / "folder"
+    for content in ("old", "new"):
+        with replacing_folder(target) as draft:
+            (draft / content).write_text(content)
+            assert not (target / content).exists()
+    assert names(target) == ["new"]
+    assert names(target.parent) == ["folder"]
+
+
+def test_a_failed_folder_leaves_the_old_one_or_no_trace(tmp_path):
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "file").write_text("kept")
+    for target in (tmp_path / "old", tmp_path / "new" / "deep" / "folder"):
+        with pytest.raises(KeyboardInterrupt):
+            fill_folder(target, KeyboardInterrupt())
+    assert names(tmp_path) == ["old"]
+    assert (tmp_path / "old" / "file").read_text() == "kept"
+
+
+def test_a_folder_whose_last_rename_fails_gives_the_old_one_back(tmp_path, monkeypatch):
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "file").write_text("kept")
+    real, calls = os.replace, []
+    monkeypatch.setattr(os, "replace", lambda a, b: (calls.append(a), full_disk() if len(calls) == 2 else real(a, b)))
+    with pytest.raises(OSError, match="No space"):
+        fill_folder(tmp_path / "old")
+    assert names(tmp_path) == ["old"]
+    assert (tmp_path / "old" / "file").read_text() == "kept"
+
+
+def test_a_link_to_a_folder_stays_a_link(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real", target_is_directory=True)
+    with replacing_folder(tmp_path / "link") as draft:
+        (draft / "file").write_text("new")
+    assert (tmp_path / "link").is_symlink()
+    assert names(tmp_path) == ["link", "real"]
+    assert names(tmp_path / "real") == ["file"]
