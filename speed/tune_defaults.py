@@ -1,0 +1,234 @@
+"""Choose a backbone's training defaults on several data sets at once, by environments that are left out of training.
+
+    python -m speed.tune_defaults PACS PRODUCE DIGITS WASTE CCD COLORED_MNIST [--seeds 1 2] [--methods coop erm]
+
+Each argument is a folder ENVIRONMENT/CLASS/image or a manifest. For every held-out environment and seed, 16 + 16 images
+per class of the others are drawn, as an experiment would; of these, every environment is left out once, the method
+learns from the rest as `fit` does (16 images per class; the other 16 choose the epoch and Tip-Adapter's two numbers),
+and is tested on what was left out. The held-out environment itself is never looked at. A data set with one environment
+beside the held-out one is tested on half of its validation images, and chooses by the other half.
+
+A setting's score is the mean negative log-likelihood over all of that; across data sets, the mean of what it loses
+against the best setting on each, and the setting that loses least is chosen. What a choice is worth on data that had no
+part in it is shown in rotation: for each data set, the setting that the others choose.
+"""
+
+import argparse
+import itertools
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bayescal.backbones import Backbone, load_backbone
+from bayescal.data import Manifest, few_shot_split
+from bayescal.data.datasets import open_dataset
+from bayescal.data.datasets.base import Fold
+from bayescal.data.splits import Split
+from bayescal.evaluation.metrics import accuracy, nll
+from bayescal.features import FeatureBank
+from bayescal.features.content_index import ContentIndex
+from bayescal.methods import get_method
+from bayescal.methods.hyperparameters import Config, default_config
+from bayescal.training.problem import Problem
+from bayescal.training.runs import Run, RunResult
+from bayescal.training.stack import train_runs
+
+SHOTS = 16
+FULL = 4096  # more than there are training images: every step sees all of them
+FIXED = {"alpha_steps": [0], "beta_steps": [0]}  # Tip-Adapter's numbers as they are set, without a search
+RESULTS = Path(__file__).parent / "results"
+
+
+def product(**options: Sequence[Any]) -> list[Config]:
+    return [dict(zip(options, values, strict=True)) for values in itertools.product(*options.values())]
+
+
+TEMPLATES = [
+    "a photo of a {}.",
+    "a {}.",
+    "{}",
+    "a photo of a {}.|a {}.|{}",
+    "a photo of a {}.|a drawing of a {}.|a {}.",
+]
+SEARCHED = [  # on the validation images
+    *product(alpha=[1.0], beta=[5.0], alpha_max=[20.0], beta_max=[20.0]),  # as published
+    *product(alpha=[1.0, 3.0], beta=[2.0], alpha_max=[5.0, 20.0], beta_max=[5.0, 20.0]),
+]
+SETTINGS: dict[str, list[Config]] = {
+    "clip": product(template=TEMPLATES),
+    "coop": product(learning_rate=[0.002, 0.01, 0.02, 0.05]),
+    "clip-adapter": [
+        *product(learning_rate=[3e-4, 1e-3], ratio=[0.2, 0.5]),  # 30 epochs of 32 images
+        *product(learning_rate=[3e-4, 1e-3], ratio=[0.2, 0.5], epochs=[150], batch_size=[FULL]),
+    ],
+    "tip-adapter": [*SEARCHED, *product(alpha=[1.0, 3.0, 10.0], beta=[2.0, 5.5, 10.0], **FIXED)],
+    "tip-adapter-f": [*SEARCHED, *product(alpha=[1.0, 3.0], beta=[2.0, 5.5], **FIXED)],
+    "erm": product(learning_rate=[3e-4, 1e-3], weight_decay=[0.0, 1e-2, 0.1], epochs=[15, 50]),
+    "logistic-regression": product(strength=[1.0, 10.0, 100.0], around=["text", "zero"]),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One training without an environment, and the images it is tested on; all are rows of the problem."""
+
+    seed: int
+    train: Tensor
+    val: Tensor
+    left_out: Tensor
+
+
+def open_cases(path: str, backbone: Backbone, seeds: Sequence[int], cache: Path | None) -> tuple[Problem, list[Case]]:
+    """Draw the labelled images of every fold and seed, encode them, and leave out one environment after the other."""
+    dataset, manifest = open_dataset(path)
+    contents = ContentIndex.of(manifest.paths, workers=1)
+    hashes = contents.hexes()
+    drawn = [(seed, _draw(manifest, hashes, fold, seed)) for fold in dataset.folds(manifest) for seed in seeds]
+    rows = np.unique(np.concatenate([np.concatenate([split.train, split.val]) for _, split in drawn]))
+    encoded = FeatureBank(backbone, cache).encode([manifest.paths[row] for row in rows], progress=True)
+    environments = manifest.environment_ids[rows]
+    problem = Problem.of(
+        backbone,
+        encoded.features.to(backbone.device),
+        manifest.class_ids[rows],
+        environments,
+        manifest.class_words,
+        manifest.environment_words,
+    )
+    cases = []
+    for seed, split in drawn:
+        train, val = np.searchsorted(rows, split.train), np.searchsorted(rows, split.val)
+        seen = np.unique(environments[train])
+        if len(seen) == 1:
+            parts = (train, val[::2], val[1::2])  # sorted by class, so both halves have all of them
+            cases.append(Case(seed, *(torch.from_numpy(part).to(backbone.device) for part in parts)))
+            continue
+        for out in seen:
+            parts = [part[environments[part] != out] for part in (train, val)]
+            left = np.concatenate([part[environments[part] == out] for part in (train, val)])
+            cases.append(Case(seed, *(torch.from_numpy(part).to(backbone.device) for part in (*parts, left))))
+    return problem, cases
+
+
+def spread(cases: Sequence[Case], count: int) -> list[Case]:
+    """At most so many, evenly from the list."""
+    chosen = np.unique(np.linspace(0, len(cases) - 1, count).round().astype(int))
+    return [cases[i] for i in chosen]
+
+
+def _draw(manifest: Manifest, hashes: Sequence[str | None], fold: Fold, seed: int) -> Split:
+    return few_shot_split(
+        manifest.class_ids,
+        manifest.environment_ids,
+        train_environments=fold.train_environments,
+        shots=SHOTS,
+        val_shots=SHOTS,
+        seed=seed,
+        hashes=hashes,
+        forbidden={hashes[row] for row in np.flatnonzero(fold.test)} - {None},
+        pool=fold.pool,
+        class_names=manifest.class_words,
+        environment_names=manifest.environment_words,
+    )
+
+
+def tune(method: str, problem: Problem, cases: Sequence[Case], backbone: Backbone) -> list[dict[str, float]]:
+    """Mean negative log-likelihood and accuracy of each setting on what was left out."""
+    space = get_method(method).space
+    configs = [default_config(space, backbone.defaults, **options) for options in SETTINGS[method]]
+    runs = [Run(config, case.seed, case.train, {"val": case.val}) for config in configs for case in cases]
+    results = train_runs(method, problem, runs, progress=method)
+    scores = []
+    for i, config in enumerate(configs):
+        found = [
+            score(result, problem, case)
+            for case, result in zip(cases, results[i * len(cases) : (i + 1) * len(cases)], strict=True)
+        ]
+        means = dict(zip(("nll", "accuracy"), np.mean(found, axis=0).tolist(), strict=True))
+        scores.append({**means, "default": config == default_config(space, backbone.defaults)})
+    return scores
+
+
+def score(result: RunResult, problem: Problem, case: Case) -> tuple[float, float]:
+    """Negative log-likelihood and accuracy on what was left out.
+
+    Without `fit`'s temperature: where all of a few validation images are right, it says more of them than of a setting.
+    """
+    probs = result.predict(problem, problem.features[case.left_out], samples=0, checkpoint="val").probs
+    truth = problem.labels[case.left_out]
+    return float(nll(probs, truth)), float(accuracy(probs, truth))
+
+
+Scores = dict[str, list[dict[str, float]]]  # by data set: one per setting
+
+
+def choose(by_set: Scores) -> tuple[int, list[float]]:
+    """The setting that loses least over these data sets, and what each loses on average."""
+    each = [np.array([score["nll"] for score in scores]) for scores in by_set.values()]
+    lost = np.mean([nlls - nlls.min() for nlls in each], axis=0)
+    return int(lost.argmin()), lost.tolist()
+
+
+def summary(method: str, by_set: Scores) -> dict[str, Any]:
+    """Settings with their scores on each data set and their regret over all, the best first; and the rotation."""
+    _, regrets = choose(by_set)
+    rows = [
+        {"options": options, "default": bool(next(iter(by_set.values()))[i]["default"]), "regret": regrets[i]}
+        | {name: {"nll": scores[i]["nll"], "accuracy": scores[i]["accuracy"]} for name, scores in by_set.items()}
+        for i, options in enumerate(SETTINGS[method])
+    ]
+    rotation = {}
+    for name in by_set if len(by_set) > 1 else ():
+        chosen, _ = choose({other: scores for other, scores in by_set.items() if other != name})
+        rotation[name] = {"options": SETTINGS[method][chosen], **rows[chosen][name]}
+    return {"settings": sorted(rows, key=lambda row: row["regret"]), "chosen by the other sets": rotation}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="+")
+    parser.add_argument("--backbone", default="mini")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
+    parser.add_argument("--methods", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
+    parser.add_argument(
+        "--cases", type=int, help="of each data set, at most, spread over held-out environments and seeds"
+    )
+    parser.add_argument("--cache", type=Path, help="of features; by default the usual one")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--output", type=Path)
+    arguments = parser.parse_args()
+    backbone = load_backbone(arguments.backbone, arguments.device)
+    opened = {Path(path).name: open_cases(path, backbone, arguments.seeds, arguments.cache) for path in arguments.data}
+    if arguments.cases:
+        opened = {name: (problem, spread(cases, arguments.cases)) for name, (problem, cases) in opened.items()}
+    output = arguments.output or RESULTS / f"defaults-{backbone.label.replace(' ', '')}.json"
+    about = {
+        "command": f"python -m speed.tune_defaults {' '.join(opened)} --backbone {arguments.backbone}",
+        "fingerprint": backbone.fingerprint,
+        "seeds": arguments.seeds,
+        "cases": {name: len(cases) for name, (_, cases) in opened.items()},
+        "torch": torch.__version__,
+    }
+    table = json.loads(output.read_text()) if output.exists() else {}
+    for method in arguments.methods:
+        started = time.perf_counter()
+        found = {name: tune(method, problem, cases, backbone) for name, (problem, cases) in opened.items()}
+        table = {**table, **about, method: summary(method, found)}
+        print(f"{method}: {time.perf_counter() - started:.0f} s")
+        for row in table[method]["settings"]:
+            each = "  ".join(f"{name} {row[name]['nll']:.3f} / {100 * row[name]['accuracy']:.1f}" for name in found)
+            print(f"  regret {row['regret']:.3f}  {each}  {row['options']}{' (default)' * row['default']}", flush=True)
+        for name, row in table[method]["chosen by the other sets"].items():
+            print(f"  on {name}, by the others: {row['nll']:.3f} / {100 * row['accuracy']:.1f}  {row['options']}")
+        output.write_text(json.dumps(table, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
