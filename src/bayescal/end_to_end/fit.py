@@ -25,6 +25,7 @@ from bayescal.end_to_end.vision import Vision, check_vision, load_vision
 from bayescal.errors import BayescalWarning, DataError
 from bayescal.estimator.fitting import draw_split
 from bayescal.estimator.labelled_images import LabelledImages
+from bayescal.estimator.training_images import TrainingImages
 from bayescal.evaluation.calibration import environment_prototypes
 from bayescal.features.content_index import ContentIndex
 from bayescal.features.threads import usable_cores
@@ -83,7 +84,7 @@ def fit_end_to_end(
         _warn(describe_problems(trained.problems, len(split.train)))
     about = {"method": algorithm, "config": config, "seeds": [seed]}
     predictor = _predictor(model, trained, on, manifest.classes, names, **about)
-    accuracy = _finish(predictor, data, calibrate, workers)
+    accuracy = _finish(predictor, data, readable, split, calibrate, workers)
     predictor.record = {
         **_record(readable, split, trained),
         "weights": None if weights is None else str(weights),
@@ -220,16 +221,28 @@ def _record(readable: Readable, split: Split, trained: State) -> dict[str, Any]:
     }
 
 
-def _finish(predictor: EndToEndPredictor, data: TrainingSet, calibrate: bool, workers: int) -> float | None:
-    """What training does not learn: prototypes of environments, temperature, threshold; the validation accuracy."""
+def _finish(
+    predictor: EndToEndPredictor, data: TrainingSet, readable: Readable, split: Split, calibrate: bool, workers: int
+) -> float | None:
+    """What training does not learn: prototypes of environments, temperature, threshold, and which images they were.
+
+    Returns the validation accuracy.
+    """
     features, rows, _ = predictor.backbone.encode(data.train.paths, workers)
     environments = torch.from_numpy(data.train.environments)[rows]
     prototypes = environment_prototypes(features, environments, len(data.train.members))
     predictor.prototypes = prototypes.to(predictor.backbone.device)
-    features, rows, problems = predictor.backbone.encode(data.val.paths, workers)
+    val_features, val_rows, problems = predictor.backbone.encode(data.val.paths, workers)
     if problems:
         _warn(describe_problems(problems, len(data.val.paths)))
-    return predictor.calibrate(features, data.val_labels[rows], temperature=calibrate)
+    used = np.concatenate([split.train[rows], split.val[val_rows]])
+    predictor.training = TrainingImages.of(
+        torch.cat([features, val_features]),
+        readable.images().take(used),
+        readable.contents.digests[used],
+        n_train=len(rows),
+    )
+    return predictor.calibrate(val_features, data.val_labels[val_rows], temperature=calibrate)
 
 
 def _warn(message: str) -> None:

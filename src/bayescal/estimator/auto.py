@@ -30,7 +30,7 @@ def learn_auto(
 ) -> StackedPredictor:
     """A stacked model of these images, with the record of how; steps as in `fitting.learn`."""
     check_words(backbone, images, settings)
-    problem, split = encode(bank, backbone, images, lambda own, contents: draw(own, contents, settings), settings)
+    problem, split, kept = encode(bank, backbone, images, lambda own, contents: draw(own, contents, settings), settings)
     train = torch.from_numpy(split.train).to(problem.features.device)
     (stacked,) = train_stacked(
         problem,
@@ -41,6 +41,7 @@ def learn_auto(
         "training" if settings.verbose else None,
     )
     predictor = stacked_predictor(backbone, problem, images, stacked, settings.samples)
+    predictor.training = kept
     predictor.record = {
         "seed": settings.seed,
         "train_images": len(split.train),

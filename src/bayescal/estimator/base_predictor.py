@@ -22,6 +22,7 @@ from bayescal.backbones.base import ImageEncoder
 from bayescal.errors import ArtifactError, BayescalWarning, DataError
 from bayescal.estimator.artifact import read_artifact, write_artifact
 from bayescal.estimator.prediction import Prediction
+from bayescal.estimator.training_images import TrainingImages
 from bayescal.evaluation import calibration, metrics
 from bayescal.evaluation.expected import ExpectedAccuracy
 from bayescal.evaluation.familiarity import Familiarity
@@ -62,6 +63,7 @@ class BasePredictor(abc.ABC):
     temperature: float = 1.0
     familiarity: Familiarity | None = None
     expected: ExpectedAccuracy | None = None
+    training: TrainingImages | None = None  # None: a model that keeps none of its images, as before 0.3
     record: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -183,7 +185,7 @@ class BasePredictor(abc.ABC):
         tensors = {"environment_prototypes": self.prototypes}
         if (known := self.familiarity) is not None:
             tensors |= {f"familiarity/{name}": getattr(known, name) for name in FAMILIARITY}
-        return tensors
+        return tensors | ({} if self.training is None else self.training.tensors())
 
     def description(self) -> dict[str, Any]:
         """What config.json holds."""
@@ -201,6 +203,7 @@ class BasePredictor(abc.ABC):
             "temperature": self.temperature,
             "unfamiliar_below": None if self.familiarity is None else self.familiarity.threshold,
             "expected": None if self.expected is None else asdict(self.expected),
+            "training_images": None if self.training is None else self.training.description(),
             "training": self.record,
             "versions": {"bayescal": __version__, "torch": torch.__version__, "python": platform.python_version()},
         }
@@ -222,6 +225,7 @@ class BasePredictor(abc.ABC):
             if known is None
             else Familiarity(*(tensors[f"familiarity/{name}"] for name in FAMILIARITY), threshold=known),
             "expected": None if expected is None else ExpectedAccuracy(**expected),
+            "training": TrainingImages.restore(tensors, config.get("training_images")),
             "record": config["training"],
         }
 

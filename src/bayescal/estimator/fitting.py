@@ -17,6 +17,7 @@ from bayescal.data import Split, few_shot_split
 from bayescal.errors import BayescalError, BayescalWarning, DataError
 from bayescal.estimator.labelled_images import LabelledImages
 from bayescal.estimator.predictor import Predictor
+from bayescal.estimator.training_images import TrainingImages
 from bayescal.evaluation import metrics
 from bayescal.evaluation.calibration import environment_prototypes
 from bayescal.evaluation.familiarity import Familiarity
@@ -53,7 +54,7 @@ def learn(bank: FeatureBank, backbone: Backbone, images: LabelledImages, setting
     """A classifier of these images, on features of the bank, which has the backbone too; with the record of how."""
     check_words(backbone, images, settings)
     draw = partial(draw_split, shots=settings.shots, val_shots=settings.val_shots, seed=settings.seed)
-    problem, split = encode(bank, backbone, images, draw, settings)
+    problem, split, kept = encode(bank, backbone, images, draw, settings)
     assert settings.method is not None
     members = train_members(settings.method, problem, split, backbone, settings)
     train, val = (torch.from_numpy(rows) for rows in (split.train, split.val))
@@ -70,6 +71,7 @@ def learn(bank: FeatureBank, backbone: Backbone, images: LabelledImages, setting
         familiarity=Familiarity.of(
             problem.features[train], problem.environments[train], zero_shot_features(backbone, images.class_words)
         ),
+        training=kept,
     )
     accuracy = predictor.calibrate(
         problem.features[val], problem.labels[val], problem.environments[val], temperature=settings.calibrate
@@ -112,8 +114,11 @@ def check_words(backbone: Backbone, images: LabelledImages, settings: FitSetting
 
 def encode(
     bank: FeatureBank, backbone: Backbone, images: LabelledImages, draw: Draw, settings: FitSettings
-) -> tuple[Problem, Split]:
-    """Features of the images that can be read, and which of those to learn from, by `draw`. Each is hashed once."""
+) -> tuple[Problem, Split, TrainingImages]:
+    """Features of the images that can be read, which of those to learn from, by `draw`, and what is kept of these.
+
+    Each is hashed once.
+    """
     contents = images.contents or ContentIndex.of(images.sources, bank.workers)
     encoded = bank.encode(images.sources, progress=settings.verbose, contents=contents)
     failed = {failure.index for failure in encoded.failures}
@@ -144,7 +149,9 @@ def encode(
         views=seen,
         view_rows=rows,
     )
-    return problem, split
+    used = np.concatenate([split.train, split.val])
+    own = problem.features[torch.from_numpy(used).to(problem.features.device)]
+    return problem, split, TrainingImages.of(own, readable.take(used), contents.digests[used], len(split.train))
 
 
 def draw_split(

@@ -50,7 +50,7 @@ def test_an_old_config_comes_in_the_words_of_today(name, backbone, tmp_path):
     Predictor.load(OLD / "models" / name, backbone).save(tmp_path / "again")
     _, new = read_artifact(tmp_path / "again")
     assert (old["format_version"], new["format_version"]) == (1, FORMAT_VERSION)
-    assert new.keys() - old.keys() == {"expected", "unfamiliar_below"}
+    assert new.keys() - old.keys() == {"expected", "training_images", "unfamiliar_below"}
     assert not old.keys() - new.keys()
     for key in old.keys() - {"format_version", "versions", "files", "backbone"}:
         assert old[key] == new[key], key
