@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from bayescal.benchmark import runner
-from bayescal.benchmark import store as claims
 from bayescal.benchmark.runner import LocalTrainer, run_all
 from bayescal.benchmark.store import Store, sqlite_url
 from bayescal.training import loop
+from bayescal.util.process import began
 from benches import open_bench, planned_runs, same
 from benches import trained as trained_records
 
@@ -114,7 +114,7 @@ def test_a_failure_gives_up_its_claims_and_keeps_what_was_finished(prepared, sto
     finished = store.finished([run.key for run in planned])
     assert finished == set(trained[0])
     assert all(record.purpose == record.fold for record in store.find())  # what was added is in the record
-    store.owner = f"{os.uname().nodename}/1/{claims._began(1)}"  # another living process
+    store.owner = f"{os.uname().nodename}/1/{began(1)}"  # another living process
     left = [run.key for run in planned if run.key not in finished]
     assert store.claim(left) == left
 
@@ -122,7 +122,7 @@ def test_a_failure_gives_up_its_claims_and_keeps_what_was_finished(prepared, sto
 def test_runs_of_another_process_are_waited_for(prepared, store, tmp_path, trained):
     planned = planned_runs(prepared, "coop", seeds=(1,))
     other = Store(store.url)
-    other.owner = f"{os.uname().nodename}/1/{claims._began(1)}"
+    other.owner = f"{os.uname().nodename}/1/{began(1)}"
     theirs = [run.key for run in planned[:2]]
     assert other.claim(theirs) == theirs
     waited = []

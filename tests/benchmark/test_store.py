@@ -11,8 +11,9 @@ import sqlalchemy as sql
 
 from bayescal.benchmark import store as module
 from bayescal.benchmark.records import Record
-from bayescal.benchmark.store import Store, process_identity, shown, sqlite_url
+from bayescal.benchmark.store import Store, shown, sqlite_url
 from bayescal.errors import DataError
+from bayescal.util.process import began, process_identity
 from benches import record as by_hand
 
 
@@ -59,7 +60,7 @@ def test_more_keys_than_one_query_takes(store):
 def test_another_living_process_keeps_its_claims(tmp_path):
     url = sqlite_url(tmp_path)
     first, second = Store(url), Store(url)
-    second.owner = f"{os.uname().nodename}/1/{module._began(1)}"  # process 1 is alive
+    second.owner = f"{os.uname().nodename}/1/{began(1)}"  # process 1 is alive
     assert second.claim(["a", "b"]) == ["a", "b"]
     assert first.claim(["a", "b", "c"]) == ["c"]
     second.add([record("a")])
@@ -75,8 +76,8 @@ def test_a_dead_process_of_this_machine_loses_its_claims_at_once(tmp_path):
 
 def test_a_process_number_that_was_given_again_is_another_process(tmp_path):
     store = Store(sqlite_url(tmp_path))
-    host, pid, began = store.owner.rsplit("/", 2)
-    store.owner = f"{host}/{pid}/{began}0"
+    host, pid, start = store.owner.rsplit("/", 2)
+    store.owner = f"{host}/{pid}/{start}0"
     store.claim(["a"])
     store.owner = process_identity()
     assert store.claim(["a"]) == ["a"]
@@ -109,7 +110,7 @@ def test_claims_are_given_up_after_a_failure(store):
 
     with pytest.raises(RuntimeError):
         fail()
-    store.owner = f"{os.uname().nodename}/1/{module._began(1)}"
+    store.owner = f"{os.uname().nodename}/1/{began(1)}"
     assert store.claim(["a"]) == ["a"]
 
 

@@ -17,6 +17,7 @@ import sqlalchemy as sql
 from bayescal.benchmark import store as module
 from bayescal.benchmark.records import Record
 from bayescal.benchmark.store import Store, sqlite_url
+from bayescal.util.process import began
 from benches import record as by_hand
 from benches import same
 
@@ -87,7 +88,7 @@ def record(key: str, **changes) -> Record:
 
 def test_records_and_claims(url):
     store, other = Store(url), Store(url)
-    other.owner = f"{os.uname().nodename}/1/{module._began(1)}"  # process 1 is alive
+    other.owner = f"{os.uname().nodename}/1/{began(1)}"  # process 1 is alive
     keys = [f"{i:05d}" for i in range(603)]  # more than one query takes
     assert store.claim(keys) == keys
     assert other.claim([*keys, "x"]) == ["x"]

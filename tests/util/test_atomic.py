@@ -3,10 +3,12 @@
 import errno
 import os
 import stat
+import subprocess
+import sys
 
 import pytest
 
-from bayescal.util.atomic import replacing, replacing_folder, sync, write_bytes, write_text
+from bayescal.util.atomic import beside, clear_drafts, replacing, replacing_folder, write_bytes, write_text
 
 
 def names(folder) -> list[str]:
@@ -74,21 +76,84 @@ def test_a_block_that_fails_before_it_writes_says_why(tmp_path):
 def test_a_rename_or_flush_that_fails_leaves_nothing(tmp_path, monkeypatch, step):
     monkeypatch.setattr(os, step, full_disk)
     with pytest.raises(OSError, match="No space left"):
-        write_text(tmp_path / "a", "new", fsync=True)
+        write_text(tmp_path / "a", "new")
     assert names(tmp_path) == []
 
 
-def test_fsync_is_asked_for_before_the_rename(tmp_path, monkeypatch):
+def log_of(monkeypatch, *steps: str) -> list[str]:
+    """The names of these functions of `os` in the order in which they are called from now on."""
     order = []
-    for step in ("fsync", "replace"):
+    for step in steps:
         real = getattr(os, step)
-        monkeypatch.setattr(os, step, lambda *given, real=real, step=step: (order.append(step), real(*given)))
+        monkeypatch.setattr(os, step, lambda *given, real=real, step=step: (order.append(step), real(*given))[1])
+    return order
+
+
+def test_content_is_on_the_disk_before_the_name_and_the_name_before_the_end(tmp_path, monkeypatch):
+    order = log_of(monkeypatch, "fsync", "replace")
     write_bytes(tmp_path / "a", b"new")
-    write_bytes(tmp_path / "b", b"new", fsync=True)
-    assert order == ["replace", "fsync", "replace"]
-    sync(tmp_path / "a")
-    assert order[3:] == ["fsync"]
-    assert (tmp_path / "a").read_bytes() == b"new"
+    assert order == ["fsync", "replace", "fsync"]  # the file, then the folder
+    order.clear()
+    with replacing_folder(tmp_path / "folder") as draft:
+        (draft / "one").write_text("1")
+        (draft / "below").mkdir()
+        (draft / "below" / "two").write_text("2")
+    assert order == ["fsync"] * 4 + ["replace", "fsync"]  # two files, two folders, the name
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from bayescal.util import atomic
+target = Path(sys.argv[1])
+with atomic.replacing(target / "file") as draft:
+    draft.write_text("half")
+    with atomic.replacing_folder(target / "folder") as one, atomic.folder_beside(target / "other") as two:
+        (one / "half").write_text("half")
+        os.kill(os.getpid(), 9)
+"""
+
+
+def test_what_a_killed_process_left_goes_with_the_next_writing_and_nothing_else_does(tmp_path):
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert len(names(tmp_path)) == 3
+    with replacing(tmp_path / "alive") as mine:  # of this process, which lives
+        mine.write_text("whole")
+        dead_but_only = tmp_path / f".model.{mine.name.split('.')[2][:8]}-1-0.abcdef01.old"
+        dead_but_only.mkdir()
+        for name in (".cache.tmp", ".x.abcdef01.tmp", "a.tmp", ".model.checkpoints"):
+            (tmp_path / name).touch()
+        write_text(tmp_path / "next", "")
+        kept = {".cache.tmp", ".x.abcdef01.tmp", "a.tmp", ".model.checkpoints", "next", dead_but_only.name, mine.name}
+        assert set(names(tmp_path)) == kept
+        (tmp_path / "model").mkdir()  # now the one that was moved away is an old one
+        write_text(tmp_path / "next", "")
+        assert dead_but_only.name not in names(tmp_path)
+    assert (tmp_path / "alive").read_text() == "whole"
+
+
+def test_a_draft_of_another_machine_is_nobodys_after_a_week(tmp_path):
+    old, new = (tmp_path / f".a.00000000-1-1.abcdef0{i}.tmp" for i in range(2))
+    for path in (old, new):
+        path.write_text("half")
+    os.utime(old, (0, 0))
+    clear_drafts(tmp_path)
+    assert names(tmp_path) == [new.name]
+
+
+@pytest.mark.parametrize("letter", ["a", "é", "字"])
+@pytest.mark.parametrize("size", [200, 240, 245, 250, 255])
+def test_a_name_as_long_as_the_file_system_allows(tmp_path, letter, size):
+    name = letter * (size // len(letter.encode()))
+    write_text(tmp_path / name, "x")
+    write_text(tmp_path / name, "y")
+    assert (tmp_path / name).read_text() == "y"
+    with replacing_folder(tmp_path / f"b{name[1:]}") as draft:
+        assert draft.name.startswith(".b")
+    neighbour = tmp_path / f"{name[:-1]}z"
+    assert beside(neighbour, "checkpoints") != beside(tmp_path / name, "checkpoints")
+    assert len(os.fsencode(beside(neighbour, "checkpoints").name)) <= 255
+    assert names(tmp_path) == sorted([name, f"b{name[1:]}"])
 
 
 def test_a_folder_appears_whole_and_replaces_the_old_one(tmp_path):

@@ -6,7 +6,6 @@ whose owner has died is taken over. Killed anywhere, the same command continues 
 """
 
 import json
-import os
 import random
 import socket
 import time
@@ -21,6 +20,7 @@ from sqlalchemy import exc
 
 from bayescal.benchmark.records import Record
 from bayescal.errors import DataError
+from bayescal.util.process import began, can_ask, process_identity
 
 RENEW_SECONDS = 30.0  # a process at work says so this often
 STALE_SECONDS = 180.0  # a claim of another machine that was not renewed for this long is taken over
@@ -201,31 +201,12 @@ def made_together(make: Callable[[], Any], attempts: int = 6) -> Any:
             time.sleep(random.uniform(0, 0.2))
 
 
-def process_identity() -> str:
-    """Host, process number and when the process began: a number alone is given again after a while."""
-    return f"{socket.gethostname()}/{os.getpid()}/{_began(os.getpid())}"
-
-
 def _abandoned(owner: str, renewed: float, now: float) -> bool:
     """Whether the owner is dead: known at once on this machine, by silence elsewhere."""
-    host, pid, began = owner.rsplit("/", 2)
-    if host == socket.gethostname() and _can_ask():
-        return _began(int(pid)) != began
+    host, pid, start = owner.rsplit("/", 2)
+    if host == socket.gethostname() and can_ask():
+        return began(int(pid)) != start
     return now - renewed > STALE_SECONDS
-
-
-def _can_ask() -> bool:
-    return Path("/proc/self/stat").exists()
-
-
-def _began(pid: int) -> str:
-    """When a process began, in the system's own counting; "" where it is gone or the system does not tell."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return ""
-    fields = text.rpartition(")")[2].split()  # the name in parentheses may hold anything
-    return "" if fields[0] == "Z" else fields[19]
 
 
 def shown(url: str) -> str:
