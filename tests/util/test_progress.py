@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from bayescal.util import progress
-from bayescal.util.progress import Bar, progress_bar
+from bayescal.util.progress import Bar, progress_bar, watched
 
 
 def work(bar: Bar) -> None:
@@ -67,3 +67,23 @@ def test_without_rich_nothing_is_shown(monkeypatch, capsys):
         assert not bar.shown
         bar.advance(2)
     assert capsys.readouterr() == ("", "")
+
+
+def test_who_watches_is_told_in_place_of_the_terminal(capfd):
+    told = []
+    with watched(lambda *heard: told.append(heard)), progress_bar("title", 10, done=1) as bar:
+        work(bar)
+        with progress_bar(None, 3) as silent:
+            silent.advance()
+    assert told == [("title", 1, 10), ("title", 4, 10), ("other [title]", 4, 8), ("other [title]", 5, 8)]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_who_watches_can_stop_the_work():
+    def enough(title, done, total):
+        if done > 2:
+            raise KeyboardInterrupt
+
+    with watched(enough), pytest.raises(KeyboardInterrupt), progress_bar("title", 10) as bar:
+        for _ in range(10):
+            bar.advance()

@@ -20,6 +20,7 @@ from bayescal.estimator.predictor import StackedPredictor, member_predictor
 from bayescal.estimator.stacked_training import Case, Stacked, train_stacked
 from bayescal.evaluation.calibration import at_temperature, environment_prototypes, unsure_threshold
 from bayescal.evaluation.familiarity import Familiarity
+from bayescal.evaluation.scoring import evaluate
 from bayescal.features import FeatureBank
 from bayescal.features.content_index import ContentIndex
 from bayescal.training.problem import Problem
@@ -53,6 +54,7 @@ def learn_auto(
         "left_out": "environments" if stacked.folds.by_environment else "folds",
         "left_out_images": int(stacked.folds.used.sum()),
         "members": stacked.table(),
+        "checked": checked(stacked, predictor),
         "validation_accuracy": _accuracy(predictor, problem, split),
     }
     return predictor
@@ -113,6 +115,23 @@ def stacked_predictor(
         expected=stacked.expected(),
         **shared,
     )
+
+
+def checked(stacked: Stacked, predictor: StackedPredictor) -> dict[str, Any] | None:
+    """How good the answers to images left out were: environment after environment, or fold after fold."""
+    probs, labels, folds = stacked.elsewhere()
+    if not len(labels):
+        return None
+    by_environment = stacked.folds.by_environment
+    evaluation = evaluate(
+        probs.cpu(),
+        labels.cpu(),
+        folds.cpu() if by_environment else torch.zeros_like(labels).cpu(),
+        threshold=predictor.threshold,
+        classes=[str(name) for name in predictor.classes],
+        environments=stacked.folds.names if by_environment else ("all",),
+    )
+    return {"on": "environments" if by_environment else "folds", **evaluation.brief()}
 
 
 def _accuracy(predictor: StackedPredictor, problem: Problem, split: Split) -> float | None:

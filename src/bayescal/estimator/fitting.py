@@ -87,9 +87,19 @@ def learn(bank: FeatureBank, backbone: Backbone, images: LabelledImages, setting
         "best_epoch": members[0].best_epoch,
         "curves": members[0].curves,
         "validation_accuracy": accuracy,
+        "checked": _checked(predictor, problem, val),
         "parameters": predictor.bound.parameter_count(predictor.params),
     }
     return predictor
+
+
+def _checked(predictor: Predictor, problem: Problem, val: Tensor) -> dict[str, Any] | None:
+    """How good the answers to validation images (n,) were."""
+    if not len(val):
+        return None
+    names = [str(name) for name in predictor.environments]
+    labels, groups = problem.labels[val].cpu(), problem.environments[val].cpu()
+    return {"on": "validation", **predictor.evaluate(problem.features[val], labels, groups, names).brief()}
 
 
 def zero_shot_features(backbone: Backbone, class_words: Sequence[str]) -> Tensor:

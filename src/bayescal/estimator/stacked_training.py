@@ -19,7 +19,7 @@ from torch import Tensor
 
 from bayescal.backbones.defaults import TrainingDefaults
 from bayescal.estimator.members import MEMBERS, Member
-from bayescal.evaluation.calibration import fit_temperature
+from bayescal.evaluation.calibration import at_temperature, fit_temperature
 from bayescal.evaluation.expected import ExpectedAccuracy, expected_accuracy
 from bayescal.evaluation.stacking import mixture, stacking_weights, true_class_densities
 from bayescal.methods import get_method
@@ -72,22 +72,32 @@ class Stacked:
         """The mixture's answers (m, C) to the images left out, before the temperature; `folds.used` says which."""
         return mixture(self.weights, self.left_out[:, self.folds.used])
 
+    def elsewhere(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Answers (m, C), labels (m,) and folds (m,) as in a new environment, at the model's temperature.
+
+        Each environment is answered with weights found on the others alone.
+        """
+        used = self.folds.used
+        if not self.folds.by_environment:
+            return at_temperature(self.mixed, self.temperature), self.labels[used], self.folds.numbers[used]
+        probs = self.left_out.new_zeros(self.left_out.shape[1:])
+        for fold in _present(self.folds):
+            own = self.folds.numbers == fold
+            others = used & ~own
+            weights = mixture_weights(self.left_out[:, others], self.labels[others])
+            probs[own] = mixture(weights, self.left_out[:, own]).to(probs)
+        return at_temperature(probs[used], self.temperature), self.labels[used], self.folds.numbers[used]
+
     def expected(self) -> ExpectedAccuracy:
-        """What to expect elsewhere. Each environment is answered with weights found on the others alone."""
+        """What to expect elsewhere."""
         if not self.folds.by_environment:
             return expected_accuracy([], [], [], self.seen)
-        hits, images, names = [], [], []
-        for fold, name in enumerate(self.folds.names):
-            own = self.folds.numbers == fold
-            if not bool(own.any()):
-                continue
-            others = self.folds.used & ~own
-            weights = mixture_weights(self.left_out[:, others], self.labels[others])
-            right = mixture(weights, self.left_out[:, own]).argmax(1) == self.labels[own]
-            hits.append(int(right.sum()))
-            images.append(int(own.sum()))
-            names.append(name)
-        return expected_accuracy(hits, images, names, self.seen)
+        probs, labels, numbers = self.elsewhere()
+        right = probs.argmax(1) == labels
+        present = numbers.unique().tolist()
+        hits = [int(right[numbers == fold].sum()) for fold in present]
+        images = [int((numbers == fold).sum()) for fold in present]
+        return expected_accuracy(hits, images, [self.folds.names[fold] for fold in present], self.seen)
 
     def table(self) -> list[dict[str, float | str]]:
         """Why this model: every member's weight, and how it did on the images left out."""

@@ -120,6 +120,11 @@ class Evaluation:
             },
         }
 
+    def brief(self) -> dict[str, Any]:
+        """What a model keeps of how it was checked: without what grows with the square of the classes."""
+        record = self.to_json()
+        return {name: value for name, value in record.items() if name not in ("confusion_matrix", "risk_coverage")}
+
 
 def score(
     probs: Tensor,

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Literal
 
 from bayescal.util.console import messages
@@ -12,6 +13,19 @@ if TYPE_CHECKING:
 
 Advance = Callable[[int], None]  # called with how much has been finished since the last call
 Amount = Literal["count", "bytes", "percent"]  # "12/40", "3.1/8.0 MB", "30 %"
+Watch = Callable[[str, float, float | None], None]  # called with title, what is done, and the end if it is known
+
+_watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
+
+
+@contextmanager
+def watched(watch: Watch) -> Iterator[None]:
+    """Within the block, bars of this thread tell `watch` in place of the terminal; what it raises stops the work."""
+    token = _watch.set(watch)
+    try:
+        yield
+    finally:
+        _watch.reset(token)
 
 
 class Bar:
@@ -46,6 +60,9 @@ def progress_bar(
     `total` None: the end is not known. `done` of it lie behind work that is continued. `unit` stands after the amount,
     or with `speed` after the number finished per second.
     """
+    if title is not None and (watch := _watch.get()) is not None:
+        yield _WatchedBar(watch, title, total, done)
+        return
     columns = _columns(amount, unit, speed) if title is not None else None
     if title is None or columns is None:
         yield Bar()
@@ -55,6 +72,20 @@ def progress_bar(
     with Progress(*columns, console=messages(), transient=transient) as progress:
         task = progress.add_task(title, total=total, completed=int(done), said=said, speed="")
         yield _RichBar(progress, task, unit if speed else None)
+
+
+class _WatchedBar(Bar):
+    def __init__(self, watch: Watch, title: str, total: float | None, done: float):
+        self._watch, self._title, self._total, self._done = watch, title, total, done
+        watch(title, done, total)
+
+    def advance(self, n: float = 1) -> None:
+        self._done += n
+        self._watch(self._title, self._done, self._total)
+
+    def rename(self, title: str, total: float | None = None) -> None:
+        self._title, self._total = title, self._total if total is None else total
+        self._watch(self._title, self._done, self._total)
 
 
 class _RichBar(Bar):

@@ -28,6 +28,17 @@ def test_it_is_the_default_and_learns_from_all_images(auto, data):
     assert [row["member"] for row in auto.record_["members"]] == [member.name for member in MEMBERS]
 
 
+def test_it_keeps_how_it_was_checked(auto, data):
+    """Per environment left out in turn: the same hits that the estimate comes from."""
+    checked = auto.record_["checked"]
+    assert checked["on"] == "environments"
+    assert checked["images"] == len(data.images) == sum(row["images"] for row in checked["classes"])
+    by_name = {row["name"]: row["accuracy"] for row in checked["environments"]}
+    assert set(by_name) == set(data.environments)
+    assert auto.expected_.unseen == pytest.approx(np.mean(list(by_name.values())))
+    assert sum(n for n in checked["reliability"]["count"] if n) == len(data.images)
+
+
 def test_answers_are_the_weighted_mean_of_the_members(auto, fresh):
     details = auto.details(fresh.images)
     features = auto._bank().encode(fresh.images).features
