@@ -182,8 +182,31 @@ def test_prompts_are_the_papers(seen):
     for method in ("coop", "bayes-cal"):
         for record in bench.records(base_to_new.search_of(bench, "four", method)):
             assert {name: record.config[name] for name in base_to_new.SETTING} == base_to_new.SETTING
-            assert record.purpose == "base-to-new/2"
+            assert record.purpose.startswith("base-to-new/3 elephant, guitar ")
     assert len(bench.records(base_to_new.search_of(bench, "four", "coop"))) == 3 * 2  # nothing is left to search
+
+
+def test_other_new_names_words_or_images_are_other_runs(named, tmp_path):
+    """What a record says of new names holds for these names alone, in these words, on these images."""
+
+    def key(prepared):
+        bench = open_bench({"four": prepared}, tmp_path, trials=1, seeds=(1,), methods=("coop",))
+        search = base_to_new.search_of(bench, "four", "coop")
+        run = runner.plan(bench.prepared(search), search.variant, [Trial(0, {})], [1], search.purpose)[0]
+        return run.key
+
+    manifest = named.manifest
+    guitar = manifest.classes.index("guitar")
+    words = replace(manifest, class_words=["violin" if w == "guitar" else w for w in manifest.class_words])
+    hashes = [f"{h}x" if c == guitar else h for h, c in zip(named.hashes, manifest.class_ids, strict=True)]
+    changed = [
+        replace(named, dataset=replace(named.dataset, new_classes=("elephant",))),
+        replace(named, manifest=words),
+        replace(named, hashes=hashes),
+    ]
+    keys = {key(named), *map(key, changed)}
+    assert len(keys) == 4
+    assert key(named) in keys
 
 
 def test_the_tables_have_the_runs_that_base_classes_chose(seen):

@@ -21,15 +21,25 @@ from bayescal.benchmark.experiments import (
     tsne,
     wilcoxon,
 )
-from bayescal.benchmark.experiments.experiment import is_clear, line, mean_curve, overall_value, seed_curves, value
+from bayescal.benchmark.experiments.experiment import (
+    SPREAD,
+    explained,
+    is_clear,
+    line,
+    mean_curve,
+    overall_value,
+    seed_curves,
+    value,
+)
 from bayescal.benchmark.experiments.figures import pooled_bins, searched_numbers, trials_figure
 from bayescal.benchmark.experiments.published import is_papers
 from bayescal.benchmark.records import SplitInfo
-from bayescal.benchmark.results import Value
+from bayescal.benchmark.results import Column, Row, Table, Value
 from bayescal.benchmark.variants import get_variant, variant_names
 from bayescal.data.datasets.base import Fold
 from bayescal.errors import BayescalError
 from bayescal.evaluation.selection import get_rule
+from bayescal.report.page import to_html
 from benches import finished, open_bench, record, trained
 
 pytestmark = [pytest.mark.xdist_group("bench"), pytest.mark.usefixtures("few_samples")]
@@ -368,3 +378,28 @@ def test_time_is_estimated_from_records_or_from_a_short_trial(prepared, folder, 
     assert list(fresh.store.find()) == []
     taken = [r.seconds for r in trained(fresh, search)]
     assert estimate(fresh, search, 10) == pytest.approx(10 * np.median(taken))
+
+
+def test_a_table_explains_the_plus_minus_that_it_has():
+    """One seed has no spread: a quick look prints no ±, so nothing below it speaks of one."""
+    columns = (Column("a", "a"),)
+    one, several = (
+        Table("t", "t", columns, (Row("CoOp", {"a": value(scores)}),), "Held out.")
+        for scores in ({1: 0.5}, {1: 0.5, 2: 0.7})
+    )
+    assert explained(one).note == "Held out."
+    assert explained(several).note == f"Held out. {SPREAD}"
+    assert SPREAD.startswith("±")
+
+
+def test_a_quick_look_speaks_of_no_spread_anywhere(prepared, folder):
+    """Notes, leads and figures of what one seed found; with two seeds the same text has it."""
+    for seeds, said in (((1,), False), ((1, 2), True)):
+        bench = open_bench({"pictures": prepared}, folder, trials=1, seeds=seeds, methods=("clip", "bayes-cal"))
+        for experiment in (main, epochs, ablation):
+            bench.train(experiment.searches(bench))
+            section = experiment.section(bench)
+            below = [*(table.note for table in section.tables), *(figure.note for figure in section.figures)]
+            assert any("±" in text or "standard error" in text for text in below) == said, experiment.__name__
+        page = to_html([main.section(bench)])
+        assert ("± is one standard error" in page) == said

@@ -57,6 +57,29 @@ def test_sixteen_shots_over_three_places_are_five_or_six_each():
     assert Counter(manifest.class_ids[splits.train]) == {0: 16, 1: 16, 2: 16}
 
 
+@pytest.mark.parametrize(("n", "drawn"), [(2, 1), (5, 2), (7, 3), (8, 4), (20, 4)])
+def test_validation_on_the_test_distribution_leaves_half_of_every_class_to_report_on(n, drawn):
+    few = {f"/cartoon/dog/{i}.png" for i in range(n, 20)}
+    rows = [row for row in grid(20) if row[0] not in few]
+    rows += [(f"copy/{row[0]}", *row[1:]) for row in rows if row[1:3] == ("dog", "cartoon")]  # copies count once
+    splits, manifest = sets_of(rows)
+    dog = manifest.classes.index("dog")
+    counts = {name: Counter(manifest.class_ids[found])[dog] for name, found in splits.eval_sets.items()}
+    assert counts["test_val"] == drawn
+    assert counts["test_rest"] == 2 * (n - drawn)
+    assert counts["test"] == 2 * n
+    assert not contents(rows, splits.eval_sets["test_val"]) & contents(rows, splits.eval_sets["test_rest"])
+    again, _ = sets_of(rows[::-1])  # in whatever order the files come
+    assert again.digest == splits.digest
+
+
+def test_classes_of_one_test_image_each_have_none_to_choose_by():
+    rows = [row for row in grid(20) if row[2] != "cartoon" or row[0].endswith("/0.png")]
+    splits, _ = sets_of(rows)
+    assert sorted(splits.eval_sets) == ["test", "val"]
+    assert len(splits.eval_sets["test"]) == 3
+
+
 def test_a_seed_changes_the_images_and_nothing_else_does():
     draws = [sets_of(grid(20), seed=seed)[0] for seed in (1, 1, 2)]
     assert draws[0].digest == draws[1].digest != draws[2].digest

@@ -124,3 +124,10 @@ def test_mistakes_are_said_and_leave_nothing(results, tmp_path, monkeypatch, arg
 def test_a_folder_without_records_is_said(tmp_path):
     refused(run("records", tmp_path), "holds no records", "bayescal bench")
     assert left_in(tmp_path) == []
+
+
+def test_a_condition_that_nothing_meets_says_what_there_is(results, stored, tmp_path):
+    told = (f"no record of {len(stored)} matches", "--where variant=coupe", "bayes-cal", "coop")
+    refused(run("records", results, "--where", "variant=coupe", "-o", tmp_path / "runs.csv"), *told)
+    assert not left_in(tmp_path)
+    refused(run("records", results, "--where", "config.lambda=1"), "none has a config.lambda")

@@ -13,6 +13,7 @@ from bayescal.benchmark.store import Store
 from bayescal.errors import BayescalError, DataError
 from bayescal.util.atomic import replacing
 
+SHOWN_VALUES = 12  # of a column, in a message
 OLD_NAMES = {"entry": "variant", "draws": "samples"}  # columns that version 0.1 called otherwise
 
 
@@ -26,6 +27,17 @@ def matching(records: Iterable[Record], conditions: Sequence[str]) -> Iterator[R
                 raise BayescalError(f"--where {name}: records have no such column; they have {', '.join(sorted(row))}")
         if all(str(row.get(name)) == value for name, value in wanted):
             yield record
+
+
+def no_match(records: Iterable[Record], conditions: Sequence[str]) -> str:
+    """Why no record is left: how many there are, and the values that the columns in question have."""
+    rows = [flat(record) for record in records]
+    said = []
+    for name, _ in map(_condition, conditions):
+        values = sorted({str(row[name]) for row in rows if name in row})
+        more = f" and {len(values) - SHOWN_VALUES} more" if len(values) > SHOWN_VALUES else ""
+        said.append(f"{name} is {', '.join(values[:SHOWN_VALUES])}{more}" if values else f"none has a {name}")
+    return f"--where {' --where '.join(conditions)}: no record of {len(rows)} matches; {'; '.join(said)}"
 
 
 def _condition(text: str) -> tuple[str, str]:

@@ -58,6 +58,12 @@ class Table:
     rows: tuple[Row, ...]
     note: str = ""  # below the table: what ± means, how it was chosen
 
+    @property
+    def has_errors(self) -> bool:
+        """Whether some number comes with its standard error: means over one seed have none."""
+        cells = (row.cells.get(column.key) for row in self.rows for column in self.columns)
+        return any(isinstance(cell, Value) and cell.error is not None for cell in cells)
+
     def seeds(self, row: Row) -> set[tuple[int, ...]]:
         """The seeds that the numbers of a row are means over; a number from before they were kept gives its count."""
         cells = [row.cells.get(column.key) for column in self.columns if not column.published]

@@ -8,7 +8,7 @@ import numpy as np
 
 from bayescal.data.datasets.base import Dataset, Fold
 from bayescal.data.manifest import Manifest
-from bayescal.data.splits import Hashes, check_leaks, few_shot_split
+from bayescal.data.splits import Hashes, check_leaks, few_shot_split, shuffled
 from bayescal.errors import DataError
 
 
@@ -77,8 +77,10 @@ def draw_splits(
     if fold.test_val is not None:
         eval_sets["test_val"] = draw("test_val", fold.test_val, tested | taken)
     else:
-        eval_sets["test_val"] = draw("test_val", fold.test, taken)
-        eval_sets["test_rest"] = test[~np.isin(hashes.numbers[test], hashes.numbers[eval_sets["test_val"]])]
+        kept = _kept_to_report(test, manifest, hashes, seed, val_shots)
+        if (fold.test & ~taken & ~kept).any():  # otherwise no class can spare an image, and no rule looks at any
+            eval_sets["test_val"] = draw("test_val", fold.test, taken | kept)
+            eval_sets["test_rest"] = test[~np.isin(hashes.numbers[test], hashes.numbers[eval_sets["test_val"]])]
     if fold.ood_val is not None:
         eval_sets["ood_val"] = draw("ood_val", fold.ood_val, tested | taken)
     eval_sets["test"] = test
@@ -100,6 +102,21 @@ def leave_out(splits: EvalSplits, manifest: Manifest, environment: int) -> EvalS
     eval_sets = {"val": val[of[val] != environment], "left_out": left}
     digest = hashlib.sha256(f"{splits.digest} without {manifest.environments[environment]}".encode()).hexdigest()
     return EvalSplits(train[of[train] != environment], eval_sets, digest, splits.notes)
+
+
+def _kept_to_report(test: np.ndarray, manifest: Manifest, hashes: Hashes, seed: int, val_shots: int) -> np.ndarray:
+    """Images that validation must not draw from the test images, (N,) bool: at least half of each class, by content.
+
+    A class with fewer than twice `val_shots` would otherwise have few images to report on, or none.
+    """
+    kept = np.zeros(len(hashes), dtype=bool)
+    for class_id, name in enumerate(manifest.classes):
+        own = test[manifest.class_ids[test] == class_id]
+        _, first = np.unique(hashes.numbers[own], return_index=True)  # of copies one; in an order that contents decide
+        if len(first) < 2 * val_shots:
+            few = shuffled(own[first], seed, name, "kept to report")[len(first) // 2 :]
+            kept |= np.isin(hashes.numbers, hashes.numbers[few]) & (manifest.class_ids == class_id)
+    return kept
 
 
 def _shortages(part: str, manifest: Manifest, rows: np.ndarray, wanted: int) -> list[str]:

@@ -1,5 +1,6 @@
 """`bayescal records`."""
 
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,7 +40,7 @@ def records(
     The format follows the file's ending. CSV and Parquet are flat (`config.lambda_irm`, `scores.val.accuracy`); JSON
     has everything, epoch by epoch. `--add` brings records of several machines together.
     """
-    from bayescal.benchmark.export import flat, matching, read_records, write_records
+    from bayescal.benchmark.export import flat, matching, no_match, read_records, write_records
     from bayescal.benchmark.store import Store, sqlite_url
 
     for path in add:
@@ -53,7 +54,12 @@ def records(
     if format not in FORMATS:
         said = f"--format {format}" if format else f"-o {output}: its ending names no format, and --format is not given"
         raise BayescalError(f"{said}; expected one of {', '.join(FORMATS)}")
-    found = matching(Store(storage or sqlite_url(results), create=False).find(), where)
+    kept = Store(storage or sqlite_url(results), create=False)
+    found = matching(kept.find(), where)
+    first = next(found, None)
+    if first is None and where:
+        raise DataError(no_match(kept.find(), where))
+    found = chain([] if first is None else [first], found)
     if format == "table":
         if output is not None:
             raise BayescalError("a table goes to the screen; use --format csv, parquet or json with --output")

@@ -190,9 +190,12 @@ def check_leaks(
 
 def _shuffled(cells: Sequence[np.ndarray], labels: Sequence[str], seed: int, name: str) -> list[np.ndarray]:
     """The images of one class in each environment, in the order in which they are taken."""
-    return [
-        _generator(seed, name, label, "images").permutation(cell) for label, cell in zip(labels, cells, strict=True)
-    ]
+    return [shuffled(cell, seed, name, label, "images") for label, cell in zip(labels, cells, strict=True)]
+
+
+def shuffled(images: np.ndarray, seed: int, *names: str) -> np.ndarray:
+    """Images in an order that the seed and these names decide."""
+    return _generator(seed, *names).permutation(images)
 
 
 def spread_evenly(total: int, sizes: Sequence[int], order: Sequence[int]) -> list[int]:

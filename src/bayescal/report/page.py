@@ -70,6 +70,7 @@ def to_html(sections: Sequence[Section], title: str = "Bayes-CAL: what was found
         generator=GENERATOR,
         about=_about(sections),
         sections=[_section(s, anchor, styles, addresses) for s, anchor in zip(sections, anchors, strict=True)],
+        spread=any(table.has_errors for section in sections for table in section.tables),
         absent=[name for name in EXPERIMENTS if name not in run],
         dark=dark_colours(),
         css=_own("page.css"),

@@ -254,7 +254,8 @@ def _draw_bars(ax: "Axes", panel: BarPanel) -> None:
     ax.set_xticks(np.linspace(0, 1, 6))
     ax.spines["bottom"].set_bounds(0, 1)
     ax.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    ax.set_xlabel("test accuracy, mean ± standard error over seeds")
+    several = any(np.isfinite(error) for numbers in panel.series.values() for _, error in numbers)
+    ax.set_xlabel(f"test accuracy{', mean ± standard error over seeds' if several else ''}")
     if len(panel.series) > 1:
         ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.03), ncols=2, fontsize=9, handlelength=1.2)
 

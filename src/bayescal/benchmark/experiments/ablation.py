@@ -98,8 +98,8 @@ def gradient_table(bench: Bench, variants: Sequence[str]) -> Table:
             }
             rows.append(Row(f"{get_variant(name).title}, {what}", cells, ranked=False))
     note = (
-        "Norm of λ·∇L on φ_C as a share of the cross-entropy's, mean over epochs; ± standard error over seeds (folds "
-        "and trials averaged first). λ1·L_E is exactly zero: the term does not contain φ_C."
+        "Norm of λ·∇L on φ_C as a share of the cross-entropy's, mean over epochs, folds and "
+        "trials. λ1·L_E is exactly zero: the term does not contain φ_C."
     )
     return Table("gradients", "How hard each term pulls at the class prompt", tuple(columns), tuple(rows), note)
 
@@ -132,7 +132,8 @@ def gradient_figure(bench: Bench, data: str, variants: Sequence[str]) -> Figure:
         panels.append({"title": get_variant(name).title, "chance": None, "series": series})
     about = {"x": "epoch", "y": "gradient norm on φ_C", "percent": False, "log_y": True, "panels": panels}
     title = f"{bench.dataset(data).title}: gradient of each weighted term on the class prompt"
-    note = "Chosen runs, mean over folds, band: standard error over seeds. λ1·L_E is zero everywhere and not drawn."
+    band = ", band: standard error over seeds" if len(bench.options.seeds) > 1 else ""
+    note = f"Chosen runs, mean over folds{band}. λ1·L_E is zero everywhere and not drawn."
     return Figure(f"gradients/{data}", title, "lines", about, note)
 
 

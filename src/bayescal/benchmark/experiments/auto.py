@@ -176,7 +176,7 @@ def _cells(cases: list[dict[str, Any]], row: str) -> dict[str, Value | str]:
 def _table(bench: Bench, data: str, cases: list[dict[str, Any]]) -> Table:
     rows = tuple(Row(title, _cells(cases, name)) for name, title in ROWS.items())
     per_class = cases[0]["images"] / len(bench.sources.prepared(data).manifest.classes)
-    note = f"{per_class:.0f} labelled images per class; mean over folds. ± is the standard error over seeds."
+    note = f"{per_class:.0f} labelled images per class; mean over folds."
     return Table(f"auto/{data}", bench.dataset(data).title, COLUMNS, rows, note)
 
 
@@ -190,7 +190,7 @@ def _mean_table(bench: Bench, found: dict[str, list[dict[str, Any]]]) -> Table:
 
     rows = tuple(Row(title, {c.key: mean(name, c.key) for c in COLUMNS}) for name, title in ROWS.items())
     title = f"Mean over {len(found)} data sets"
-    return Table("auto", title, COLUMNS, rows, "± is the standard error over seeds of the mean over data sets.")
+    return Table("auto", title, COLUMNS, rows, "Every data set counts the same.")
 
 
 def _estimates(bench: Bench, found: dict[str, list[dict[str, Any]]]) -> Table:

@@ -9,6 +9,8 @@ All come from validation images of the base classes; no image of a new class is 
 predicted among all names. Among K new names: these images predicted among K base names, every choice of K in turn.
 """
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -22,7 +24,6 @@ from torch import Tensor
 from bayescal.benchmark.bench import CORE, Bench, Search
 from bayescal.benchmark.experiments import published
 from bayescal.benchmark.experiments.experiment import (
-    SPREAD,
     Experiment,
     compare,
     finished_seeds,
@@ -74,11 +75,20 @@ def search_of(bench: Bench, data: str, name: str) -> Search:
     fixed = {**variant.fixed, **{option: v for option, v in SETTING.items() if option in space}}
     variant = MethodVariant(variant.key, variant.method, variant.title, fixed, variant.space, variant.searched)
     base, new = prepared.dataset.base_classes, prepared.dataset.new_classes
-    # 2: both label spaces, each with its own threshold; records from before have neither.
     known = np.isin(prepared.manifest.class_ids, [prepared.manifest.classes.index(name) for name in base])
     hashes = tuple(prepared.hashes[i] for i in np.flatnonzero(known))
-    add = ScoreNew(prepared.with_classes(new), hashes)
-    return Search(data, variant, "base-to-new/2", tuple(base), add_to_record=add)
+    others = prepared.with_classes(new)
+    return Search(data, variant, purpose_of(others), tuple(base), add_to_record=ScoreNew(others, hashes))
+
+
+def purpose_of(new: PreparedDataset) -> str:
+    """Part of a run's key: which new names it is asked about, in which words, and on which images.
+
+    3: with this part. 2: both label spaces, each with its own threshold; records from before have neither.
+    """
+    names = new.manifest.classes
+    content = json.dumps([names, new.problem.class_words, sorted(map(str, new.hashes))])
+    return f"base-to-new/3 {', '.join(names)} {hashlib.sha256(content.encode()).hexdigest()[:8]}"
 
 
 # --- scores of one run -----------------------------------------------------------------------------------------------
@@ -309,7 +319,7 @@ def _table(bench: Bench, data: str, space: str) -> Table:
         "all": "validation images of the base classes among all names",
     }
     note = (
-        f"{SPREAD}; held-out environments averaged. H: harmonic mean of base and new accuracy. Acc*, coverage and ECE: "
+        "Held-out environments averaged. H: harmonic mean of base and new accuracy. Acc*, coverage and ECE: "
         f"of the new classes; threshold from {how[space]}."
     )
     title = f"{dataset.title}: base and new classes, {SPACES[space]}"

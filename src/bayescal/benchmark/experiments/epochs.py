@@ -48,7 +48,8 @@ def _figures(bench: Bench, data: str) -> list[Figure]:
             if runs
         ]
         panels.append({"title": title, "chance": chance, "series": series})
-    note = f"Mean and standard error over seeds; runs chosen by {rule_of(bench, data).title}."
+    what = "Mean and standard error over seeds" if len(bench.options.seeds) > 1 else "One seed"
+    note = f"{what}; runs chosen by {rule_of(bench, data).title}."
     about = {"x": "epoch", "y": "accuracy", "percent": True, "log_y": False, "panels": panels}
     return [Figure(f"epochs/{data}", f"{prepared.dataset.title}: accuracy against epoch", "lines", about, note)]
 

@@ -1,7 +1,7 @@
 """What an experiment is, and the small steps from records to tables that all of them take."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from bayescal.benchmark.variants import get_variant
 from bayescal.evaluation.selection import Rule, get_rule, overall, per_fold
 from bayescal.evaluation.statistics import mean_and_error, student_t
 
-SPREAD = "± is the standard error over seeds"
+SPREAD = "± is the standard error over seeds."
 
 
 @dataclass(frozen=True)
@@ -104,9 +104,14 @@ def make_section(
     return Section(
         experiment=experiment, title=title, lead=lead.strip(), command=bench.command(experiment),
         versions=bench.versions(), made=bench.made(),
-        tables=tuple(table.with_equal_seeds() for table in tables), figures=tuple(figures), limits=limits,
+        tables=tuple(explained(table.with_equal_seeds()) for table in tables), figures=tuple(figures), limits=limits,
         notes=tuple(dict.fromkeys(bench.notes)),
     )  # fmt: skip
+
+
+def explained(table: Table) -> Table:
+    """With the meaning of ± below it, if it has one: the numbers of a single seed do not."""
+    return replace(table, note=f"{table.note} {SPREAD}".strip()) if table.has_errors else table
 
 
 def published_columns(bench: Bench, columns: Sequence[Column]) -> list[Column]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from bayescal.benchmark.bench import Bench, Search
 from bayescal.benchmark.experiments import published
-from bayescal.benchmark.experiments.experiment import SPREAD, Experiment, line, make_section, seed_curves, value
+from bayescal.benchmark.experiments.experiment import Experiment, line, make_section, seed_curves, value
 from bayescal.benchmark.records import LossLandscape, Record
 from bayescal.benchmark.results import Column, Figure, Row, Section, Table, Value
 from bayescal.benchmark.runner import PlannedRun
@@ -164,7 +164,7 @@ def _table(bench: Bench, data: str) -> Table:
             "paper/final": Value(final), "paper/target": Value(target), "paper/accuracy": Value(accuracy / 100)
         }  # fmt: skip
         rows.append(Row(variant.title, cells))
-    note = f"{LOSSES} Last checkpoint; {SPREAD}; held-out environments averaged."
+    note = f"{LOSSES} Last checkpoint; held-out environments averaged."
     shown = (*columns, *(paper if published.is_papers(bench.options.backbone) else ()))
     return Table(f"instances/{data}", f"{bench.dataset(data).title}: convergence", shown, tuple(rows), note)
 

@@ -11,7 +11,6 @@ from bayescal.benchmark import end_to_end
 from bayescal.benchmark.bench import CORE, Bench, Search
 from bayescal.benchmark.experiments import published
 from bayescal.benchmark.experiments.experiment import (
-    SPREAD,
     Experiment,
     compare,
     make_section,
@@ -165,7 +164,7 @@ def accuracy_table(bench: Bench, names: Sequence[str], whole: bool = False) -> T
         rows += (ended := _end_to_end_rows(bench))
         note = WHOLE_NOTE if ended else ""
     rules = "; ".join(f"{bench.dataset(d).title} {rule_of(bench, d).title}" for d in bench.options.datasets)
-    note = f"Accuracy in the test environments, %, {SPREAD}. Chosen by: {rules}.{note}"
+    note = f"Accuracy in the test environments, %. Chosen by: {rules}.{note}"
     return Table("accuracy", "Accuracy", (*columns, *published_columns(bench, own)), tuple(rows), note)
 
 
@@ -211,7 +210,7 @@ def rules_table(bench: Bench, names: Sequence[str]) -> Table:
     )
     note = (
         "training: validation images of the training environments; test: validation images of the test distribution, "
-        f"last checkpoint; ood: of neither, where the data set has them. Accuracy, %, {SPREAD}."
+        "last checkpoint; ood: of neither, where the data set has them. Accuracy, %."
     )
     return Table("rules", "Accuracy by selection rule", tuple(columns), tuple(rows), note)
 
@@ -236,7 +235,7 @@ def dataset_table(bench: Bench, data: str, names: Sequence[str]) -> Table:
     rows += whole_rows(bench, lambda search: measured(search) if search.dataset == data else {})
     title = bench.dataset(data).title
     note = (
-        f"Chosen by {rule_of(bench, data).title}; {SPREAD}. Acc*: correct among the answers that were not “unsure”; "
+        f"Chosen by {rule_of(bench, data).title}. Acc*: correct among the answers that were not “unsure”; "
         "Acc* (code): as the released code counts it, never below accuracy; coverage: share answered. AUROC and "
         "FPR@95: of confidence as a detector of errors; AURC: area under the risk–coverage curve, %."
     )

@@ -7,7 +7,7 @@ training environment. Here these inner runs are stacks and records like all othe
 from collections.abc import Sequence
 
 from bayescal.benchmark.bench import Bench, Search
-from bayescal.benchmark.experiments.experiment import SPREAD, Experiment, make_section, overall_value, value
+from bayescal.benchmark.experiments.experiment import Experiment, make_section, overall_value, value
 from bayescal.benchmark.records import Record
 from bayescal.benchmark.results import Column, Row, Section, Table, Value
 from bayescal.benchmark.variants import get_variant
@@ -65,7 +65,7 @@ def _table(bench: Bench, data: str) -> Table:
         cells: dict[str, Value | str] = {rule.name: overall_value(bench, search, rule=rule.name) for rule in rules}
         rows.append(Row(get_variant(name).title, cells | {ORACLE: _oracle(bench.records(search))}, ranked=False))
     title = f"{bench.dataset(data).title}: accuracy by selection rule"
-    note = f"Accuracy in the test environments, %, {SPREAD}. Oracle: best trial on the test images."
+    note = "Accuracy in the test environments, %. Oracle: best trial on the test images."
     return Table(f"selection/{data}", title, (*columns, Column(ORACLE, "oracle")), tuple(rows), note)
 
 
