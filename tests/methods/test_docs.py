@@ -3,6 +3,8 @@
 import importlib
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,11 +29,13 @@ PAGE = (ROOT / "docs" / "adding-a-method.md").read_text(encoding="utf-8")
 pytestmark = pytest.mark.xdist_group("command-line")
 
 
+MODULE, SCRIPT = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.M | re.S)
+
+
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """A folder with the block of the page in it, as it is printed there."""
-    (block,) = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.M | re.S)
-    (tmp_path / "my_method.py").write_text(block, encoding="utf-8")
+    """A folder with the first block of the page in it, as it is printed there."""
+    (tmp_path / "my_method.py").write_text(MODULE, encoding="utf-8")
     return tmp_path
 
 
@@ -43,25 +47,52 @@ def linear_probe(folder, monkeypatch) -> type[Method]:
     outside_methods.forget()
 
 
-def bayescal(folder: Path, *arguments: object, path: str = "") -> subprocess.CompletedProcess[str]:
-    """`bayescal ARGUMENTS` in a folder, as its console script has it: the folder itself is not on the path (-P)."""
-    command = [sys.executable, "-P", "-c", "from bayescal.cli import main; main()", *map(str, arguments)]
-    known = os.pathsep.join(filter(None, [path, os.environ.get("PYTHONPATH")]))
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env={**os.environ, "PYTHONPATH": known})
+def bayescal(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
+    """A command of the page, in a folder; as the console script has it, the folder itself is not on the path (-P)."""
+    script = folder / "bin" / "bayescal"
+    script.parent.mkdir(exist_ok=True)
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -c "from bayescal.cli import main; main()" "$@"\n')
+    script.chmod(0o755)
+    known = os.environ.get("PYTHONPATH", "")
+    command = command.replace("PYTHONPATH=.", f'PYTHONPATH=".:{known}"')  # and what this test is run with
+    path = f"{script.parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, cwd=folder, env={**os.environ, "PATH": path}
+    )
 
 
-def test_the_documented_module_is_used_as_the_page_says(folder, shapes):
-    named = ("--method", "my_method:LinearProbe", "--set", "epochs=2")
-    done = bayescal(folder, "fit", shapes, "-o", "model", *named)
+FIT, BENCH, PREDICT = re.findall(r"^\$ (.*?)(?:  +#.*)?$", PAGE, flags=re.M)
+
+
+def lay_out(folder: Path, shapes: Path) -> None:
+    """The images that the page speaks of."""
+    shutil.copytree(shapes, folder / "photos")
+    (folder / "new").mkdir()
+    shutil.copy(next(shapes.rglob("*.png")), folder / "new" / "a.png")
+
+
+def test_fit_and_predict_do_what_the_page_says(folder, shapes):
+    lay_out(folder, shapes)
+    done = bayescal(folder, FIT)
     assert done.returncode == 0, done.stderr
     assert "my_method:LinearProbe on mini" in done.stdout
-    tried = re.search(r"PYTHONPATH=\. bayescal (predict model .*)", done.stdout)
-    assert tried, done.stdout
-    image = next(shapes.rglob("*.png"))
-    answered = bayescal(folder, "predict", "model", image, "--csv", path=".")
+    assert "PYTHONPATH=. bayescal predict model" in done.stdout
+    answered = bayescal(folder, PREDICT)
     assert answered.returncode == 0, answered.stderr
-    assert ",ok," in answered.stdout
-    refused(run("predict", folder / "model", image), "'my_method:LinearProbe'", "PYTHONPATH=FOLDER")
+    assert "new/a.png" in answered.stdout
+    refused(run("predict", folder / "model", folder / "new" / "a.png"), "'my_method:LinearProbe'", "PYTHONPATH=FOLDER")
+
+
+def test_bench_and_the_python_block_do_what_the_page_says(folder, shapes, linear_probe, monkeypatch, capsys):
+    lay_out(folder, shapes)
+    monkeypatch.chdir(folder)
+    benched = run(*shlex.split(BENCH)[1:], "--shots", 2, "--val-shots", 1)  # there are few images here
+    assert benched.code == 0, benched.err
+    assert "Linear probe" in benched.out
+    exec(compile(SCRIPT, "adding-a-method.md", "exec"), {})
+    answer, *accuracies = capsys.readouterr().out.splitlines()
+    assert any(name in answer for name in ("dog", "house"))
+    assert [0 <= float(accuracy) <= 1 for accuracy in accuracies] == [True] * 3
 
 
 def test_the_documented_class_trains_and_stacks(linear_probe):
