@@ -31,7 +31,8 @@ def learn_auto(
 ) -> StackedPredictor:
     """A stacked model of these images, with the record of how; steps as in `fitting.learn`."""
     check_words(backbone, images, settings)
-    problem, split, kept = encode(bank, backbone, images, lambda own, contents: draw(own, contents, settings), settings)
+    material = encode(bank, backbone, images, lambda own, contents: draw(own, contents, settings), settings)
+    problem, split = material.problem, material.split
     train = torch.from_numpy(split.train).to(problem.features.device)
     (stacked,) = train_stacked(
         problem,
@@ -42,13 +43,13 @@ def learn_auto(
         "training" if settings.verbose else None,
     )
     predictor = stacked_predictor(backbone, problem, images, stacked, settings.samples)
-    predictor.training = kept
+    predictor.training = material.kept
     predictor.record = {
         "seed": settings.seed,
         "train_images": len(split.train),
         "validation_images": len(split.val),
-        "unreadable_images": len(images) - len(problem.labels),
-        "split": split.hash(),
+        "unreadable_images": material.unreadable,
+        "split": material.digest,
         "notes": list(split.notes),
         "views": 0 if problem.views is None else problem.views.shape[1],
         "left_out": "environments" if stacked.folds.by_environment else "folds",

@@ -1,7 +1,7 @@
-"""The steps of `fit`: encode, split, train, choose among trials, calibrate."""
+"""The steps of `fit`: split, encode, train, choose among trials, calibrate."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from bayescal.backbones import Backbone
 from bayescal.backbones.checks import check_prompts
 from bayescal.data import Split, few_shot_split
 from bayescal.errors import BayescalError, BayescalWarning, DataError
+from bayescal.estimator.drawing import Draw, draw_readable
 from bayescal.estimator.labelled_images import LabelledImages
 from bayescal.estimator.predictor import Predictor
 from bayescal.estimator.training_images import TrainingImages
@@ -23,13 +24,12 @@ from bayescal.evaluation.calibration import environment_prototypes
 from bayescal.evaluation.familiarity import Familiarity
 from bayescal.features import FeatureBank
 from bayescal.features.content_index import ContentIndex
+from bayescal.features.feature_rows import describe_failures
 from bayescal.methods.contract import Method
 from bayescal.methods.hyperparameters import Config, default_config, draw_config
 from bayescal.training.problem import Problem
 from bayescal.training.runs import Run, RunResult, StackResult
 from bayescal.training.stack import train_runs
-
-Draw = Callable[[LabelledImages, ContentIndex], Split]  # which images to learn from
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,8 @@ def learn(bank: FeatureBank, backbone: Backbone, images: LabelledImages, setting
     """A classifier of these images, on features of the bank, which has the backbone too; with the record of how."""
     check_words(backbone, images, settings)
     draw = partial(draw_split, shots=settings.shots, val_shots=settings.val_shots, seed=settings.seed)
-    problem, split, kept = encode(bank, backbone, images, draw, settings)
+    material = encode(bank, backbone, images, draw, settings)
+    problem, split = material.problem, material.split
     assert settings.method is not None
     members = train_members(settings.method, problem, split, backbone, settings)
     train, val = (torch.from_numpy(rows) for rows in (split.train, split.val))
@@ -71,7 +72,7 @@ def learn(bank: FeatureBank, backbone: Backbone, images: LabelledImages, setting
         familiarity=Familiarity.of(
             problem.features[train], problem.environments[train], zero_shot_features(backbone, images.class_words)
         ),
-        training=kept,
+        training=material.kept,
     )
     accuracy = predictor.calibrate(
         problem.features[val], problem.labels[val], problem.environments[val], temperature=settings.calibrate
@@ -79,8 +80,8 @@ def learn(bank: FeatureBank, backbone: Backbone, images: LabelledImages, setting
     predictor.record = {
         "train_images": len(split.train),
         "validation_images": len(split.val),
-        "unreadable_images": len(images) - len(problem.labels),
-        "split": split.hash(),
+        "unreadable_images": material.unreadable,
+        "split": material.digest,
         "notes": list(split.notes),
         "views": 0 if problem.views is None else problem.views.shape[1],
         "trials": settings.trials,
@@ -122,46 +123,52 @@ def check_words(backbone: Backbone, images: LabelledImages, settings: FitSetting
         )
 
 
+@dataclass(frozen=True)
+class Material:
+    """What is learned from: features of the images that were drawn, and of no others."""
+
+    problem: Problem
+    split: Split  # numbers into the problem
+    kept: TrainingImages  # what the model keeps of them
+    digest: str  # of the split among all images that can be read
+    unreadable: int  # images that cannot be, as far as they were looked at
+
+
 def encode(
     bank: FeatureBank, backbone: Backbone, images: LabelledImages, draw: Draw, settings: FitSettings
-) -> tuple[Problem, Split, TrainingImages]:
-    """Features of the images that can be read, which of those to learn from, by `draw`, and what is kept of these.
-
-    Each is hashed once.
-    """
+) -> Material:
+    """Draw images that can be read, and encode those that were drawn. Each image is hashed once."""
     contents = images.contents or ContentIndex.of(images.sources, bank.workers)
-    encoded = bank.encode(images.sources, progress=settings.verbose, contents=contents)
-    failed = {failure.index for failure in encoded.failures}
-    kept = np.array([i for i in range(len(images)) if i not in failed], dtype=np.int64)
-    if gone := images.missing_classes(kept):
-        raise DataError(f"no readable image of class {gone[0]!r}: {encoded.describe_failures()}")
-    if failed:
-        _warn(encoded.describe_failures())
-    readable, contents = images.take(kept), contents.take(kept)
-    split = draw(readable, contents)
-    for note in split.notes:
+    drawn = draw_readable(bank, images, contents, draw, settings.verbose)
+    if drawn.unreadable:
+        _warn(describe_failures(drawn.unreadable, len(images)))
+    for note in drawn.split.notes:
         _warn(note)
+    numbers, split = drawn.readable[drawn.used], drawn.among_used()
+    used, contents = images.take(numbers), contents.take(numbers)
+    features = bank.encode(used.sources, contents=contents).features.to(backbone.device)
     views = backbone.defaults.views if settings.views is None else settings.views
     seen, rows = None, None
     if views and (settings.method is None or settings.method.trained_by_gradient):  # nothing else would use them
-        paths = [readable.sources[i] for i in split.train]
+        paths = [used.sources[i] for i in split.train]
         taken = contents.take(split.train)
         seen = bank.encode_views(paths, views, progress=settings.verbose, contents=taken).features.to(backbone.device)
-        rows = torch.full((len(readable),), -1, device=backbone.device)
+        rows = torch.full((len(used),), -1, device=backbone.device)
         rows[torch.from_numpy(split.train)] = torch.arange(len(split.train), device=backbone.device)
     problem = Problem.of(
         backbone,
-        encoded.features[torch.from_numpy(kept)].to(backbone.device),
-        readable.class_ids,
-        readable.environment_ids,
+        features,
+        used.class_ids,
+        used.environment_ids,
         images.class_words,
         images.environment_words,
         views=seen,
         view_rows=rows,
     )
-    used = np.concatenate([split.train, split.val])
-    own = problem.features[torch.from_numpy(used).to(problem.features.device)]
-    return problem, split, TrainingImages.of(own, readable.take(used), contents.digests[used], len(split.train))
+    order = np.concatenate([split.train, split.val])
+    own = features[torch.from_numpy(order).to(features.device)]
+    kept = TrainingImages.of(own, used.take(order), contents.digests[order], len(split.train))
+    return Material(problem, split, kept, drawn.split.hash(), len(drawn.unreadable))
 
 
 def draw_split(

@@ -13,8 +13,8 @@ from bayescal.data.images import ImageSource
 from bayescal.data.transforms import Transform
 from bayescal.features.content_index import ContentIndex
 from bayescal.features.decode import ImageRequest, Rows
-from bayescal.features.extract import compute
-from bayescal.features.feature_rows import Failure, FeatureRows
+from bayescal.features.extract import compute, undecodable
+from bayescal.features.feature_rows import Failure, FeatureRows, describe_failures
 from bayescal.features.store import RowStore
 from bayescal.features.threads import usable_cores
 
@@ -48,9 +48,7 @@ class Encoded:
 
     def describe_failures(self, what: str = "could not be read and were left out", shown: int = 3) -> str:
         """How many images could not be read, and the first of them with the reason."""
-        first = "; ".join(f"{failure.name}: {failure.reason.rstrip('.')}" for failure in self.failures[:shown])
-        more = f"; and {len(self.failures) - shown} more" if len(self.failures) > shown else ""
-        return f"{len(self.failures)} of {len(self.hashes)} images {what} ({first}{more})"
+        return describe_failures(self.failures, len(self.hashes), what, shown)
 
 
 def default_folder() -> Path:
@@ -144,6 +142,11 @@ class FeatureBank:
         store = self._store(_PLAIN if views is None else _VIEWS)
         contents = contents or ContentIndex.of(sources, self.workers)
         return FeatureRows(sources, contents, views, store, features_of, self.backbone.name, progress)
+
+    def undecodable(self, sources: Sequence[ImageSource], contents: ContentIndex) -> dict[int, str]:
+        """Which images cannot be read, and why, by position of one of each content. Nothing is encoded."""
+        wanted = (ImageRequest(i, sources[i], "", (0,)) for i in contents.distinct.tolist())
+        return undecodable(wanted, len(contents), Transform(self.backbone.preprocess), self.workers)
 
     def _store(self, transform: str) -> RowStore:
         if transform not in self._stores:

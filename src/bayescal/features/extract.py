@@ -84,6 +84,15 @@ def compute(
         yield from ready if on_cpu else _one_ahead(backbone, ready, size, prepare)
 
 
+def undecodable(images: Iterable[ImageRequest], total: int, transform: Transform, workers: int) -> dict[int, str]:
+    """Images that cannot be decoded, by their index, with the reason; what can be decoded is dropped."""
+    problems: dict[int, str] = {}
+    with readers(transform, CPU_BATCH, total, workers) as read, worker_threads(workers) as pool:
+        for rows in in_parallel(pool, lambda group: read(group).problems, image_groups(images, CPU_BATCH), 2 * workers):
+            problems |= rows
+    return problems
+
+
 def _preparation(backbone: ImageEncoder) -> Prepare:
     """What is done with pixels between the transform and the model, to the same bit on a CPU and on a GPU."""
     how = backbone.preprocess

@@ -33,6 +33,19 @@ class Failure:
     name: str
     reason: str
 
+    @classmethod
+    def of(cls, source: ImageSource, index: int, reason: str) -> "Failure":
+        return cls(index, name_of(source, index), reason)
+
+
+def describe_failures(
+    failures: Sequence[Failure], total: int, what: str = "could not be read and were left out", shown: int = 3
+) -> str:
+    """How many of `total` images could not be read, and the first of them with the reason."""
+    first = "; ".join(f"{failure.name}: {failure.reason.rstrip('.')}" for failure in failures[:shown])
+    more = f"; and {len(failures) - shown} more" if len(failures) > shown else ""
+    return f"{len(failures)} of {total} images {what} ({first}{more})"
+
 
 class FeatureRows:
     """Features of N images, row by row in the order given: (N, D), or (N, V, D) for views.
@@ -73,7 +86,7 @@ class FeatureRows:
         if self._undecodable:
             for i in np.flatnonzero(np.isin(self.contents.first, list(self._undecodable))).tolist():
                 problems[i] = self._undecodable[int(self.contents.first[i])]
-        return tuple(Failure(i, name_of(self._sources[i], i), problems[i]) for i in sorted(problems))
+        return tuple(Failure.of(self._sources[i], i, problems[i]) for i in sorted(problems))
 
     def read(self, indices: int | slice | Sequence[int] | Sequence[bool] | np.ndarray = slice(None)) -> Tensor:
         """Features of some images, by number, slice or mask: (n, D) or (n, V, D) float32, NaN for failures."""
