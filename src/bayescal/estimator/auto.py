@@ -14,7 +14,7 @@ import torch
 
 from bayescal.backbones import Backbone
 from bayescal.data import Split, few_shot_split
-from bayescal.estimator.fitting import FitSettings, check_words, encode, marked_split, zero_shot_features
+from bayescal.estimator.fitting import FitSettings, Material, check_words, encode, marked_split, zero_shot_features
 from bayescal.estimator.labelled_images import LabelledImages
 from bayescal.estimator.predictor import StackedPredictor, member_predictor
 from bayescal.estimator.stacked_training import Case, Stacked, train_stacked
@@ -32,6 +32,13 @@ def learn_auto(
     """A stacked model of these images, with the record of how; steps as in `fitting.learn`."""
     check_words(backbone, images, settings)
     material = encode(bank, backbone, images, lambda own, contents: draw(own, contents, settings), settings)
+    return learn_auto_from(backbone, images, material, settings)
+
+
+def learn_auto_from(
+    backbone: Backbone, names: LabelledImages, material: Material, settings: FitSettings
+) -> StackedPredictor:
+    """The steps after encoding, as in `fitting.learn_from`."""
     problem, split = material.problem, material.split
     train = torch.from_numpy(split.train).to(problem.features.device)
     (stacked,) = train_stacked(
@@ -42,7 +49,7 @@ def learn_auto(
         settings.checkpoints,
         "training" if settings.verbose else None,
     )
-    predictor = stacked_predictor(backbone, problem, images, stacked, settings.samples)
+    predictor = stacked_predictor(backbone, problem, names, stacked, settings.samples)
     predictor.training = material.kept
     predictor.record = {
         "seed": settings.seed,

@@ -11,12 +11,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from bayescal.backbones import load_backbone
 from bayescal.data import ImageSource, Manifest
 from bayescal.errors import BayescalError, DataError
+from bayescal.estimator.adding import Addition, add_images
 from bayescal.estimator.artifact import AUTO
 from bayescal.estimator.auto import learn_auto
 from bayescal.estimator.base_predictor import BasePredictor
 from bayescal.estimator.evaluating import evaluate_images
 from bayescal.estimator.fitting import FitSettings, learn
-from bayescal.estimator.labelled_images import LabelledImages, as_list
+from bayescal.estimator.labelled_images import LabelledImages, Words, as_list
 from bayescal.estimator.prediction import Prediction
 from bayescal.estimator.predictor import MethodPredictor
 from bayescal.estimator.training_data import TrainingData, choose_training_data
@@ -153,7 +154,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         """
         started = time.perf_counter()
         settings = self._settings(checkpoints)
-        data = self._labelled(images, classes, environments, validation)
+        words: dict[str, Words] = {"class_words": self.class_words, "environment_words": self.environment_words}
+        data = self._labelled(images, classes, environments, validation, words)
         self.__dict__.pop("predictor_", None)  # should this fit fail, the old answers do not go with the new classes
         self.classes_, self.environments_ = data.classes, data.environments
         self.class_words_, self.environment_words_ = data.class_words, data.environment_words
@@ -164,6 +166,37 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         self.predictor_ = (learn_auto if settings.method is None else learn)(bank, backbone, data, settings)
         self.predictor_.record["seconds"] = round(time.perf_counter() - started, 2)
         return self
+
+    def add(
+        self,
+        images: "Sequence[ImageSource] | Manifest",
+        classes: Sequence[Any] | None = None,
+        environments: Sequence[Any] | None = None,
+        *,
+        compare: bool = True,
+    ) -> Addition:
+        """Learn from more images too, of classes and environments that may be new; says what that changed.
+
+        No old image has to exist any more: the classifier keeps their features. An image that it has learned from
+        already is relabelled where its labels differ, and else left out. `compare`: measure what the images changed.
+        """
+        self._check_fitted()
+        bank = self._bank()
+        named = images if isinstance(images, Manifest) else None
+        words: dict[str, Words] = {
+            "class_words": _among(self.class_words, named.classes if named else classes),
+            "environment_words": _among(self.environment_words, named.environments if named else environments),
+        }
+        data = self._labelled(images, classes, environments, None, words)
+        said = add_images(self.predictor_, bank, data, compare=compare, verbose=self.verbose)
+        self._adopt(said.predictor)
+        return said
+
+    def _adopt(self, predictor: BasePredictor) -> None:
+        self.predictor_ = predictor
+        self.classes_ = np.array(predictor.classes)
+        self.environments_ = np.array(predictor.environments)
+        self.class_words_ = predictor.class_words
 
     def _settings(self, checkpoints: str | Path | None) -> FitSettings:
         """What learning is told, checked; numbers may be numpy's own."""
@@ -210,8 +243,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         classes: Sequence[Any] | None,
         environments: Sequence[Any] | None,
         validation: Sequence[bool] | None,
+        words: dict[str, Words],
     ) -> LabelledImages:
-        words = {"class_words": self.class_words, "environment_words": self.environment_words}
         if isinstance(images, Manifest):
             images = choose_training_data(images, [], self.shots, self.val_shots, int(self.seed))
         if not isinstance(images, TrainingData):
@@ -321,8 +354,11 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             device=device,
             verbose=verbose,
         )
-        classifier.predictor_ = predictor
-        classifier.classes_ = np.array(predictor.classes)
-        classifier.environments_ = np.array(predictor.environments)
-        classifier.class_words_ = predictor.class_words
+        classifier._adopt(predictor)
         return classifier
+
+
+def _among(words: Words, names: Sequence[Any] | None) -> Words:
+    """The words of these names alone: what is added need not have every class."""
+    present = {str(name) for name in names or ()}
+    return {label: said for label, said in (words or {}).items() if str(label) in present}

@@ -50,11 +50,26 @@ class FitSettings:
     verbose: bool
 
 
+@dataclass(frozen=True)
+class Material:
+    """What is learned from: features of the images that were drawn, and of no others."""
+
+    problem: Problem
+    split: Split  # numbers into the problem
+    kept: TrainingImages  # what the model keeps of them
+    digest: str  # of the split among all images that can be read
+    unreadable: int  # images that cannot be, as far as they were looked at
+
+
 def learn(bank: FeatureBank, backbone: Backbone, images: LabelledImages, settings: FitSettings) -> Predictor:
     """A classifier of these images, on features of the bank, which has the backbone too; with the record of how."""
     check_words(backbone, images, settings)
     draw = partial(draw_split, shots=settings.shots, val_shots=settings.val_shots, seed=settings.seed)
-    material = encode(bank, backbone, images, draw, settings)
+    return learn_from(backbone, images, encode(bank, backbone, images, draw, settings), settings)
+
+
+def learn_from(backbone: Backbone, names: LabelledImages, material: Material, settings: FitSettings) -> Predictor:
+    """The steps after encoding; `names` are those that the problem's labels and environments point to."""
     problem, split = material.problem, material.split
     assert settings.method is not None
     members = train_members(settings.method, problem, split, backbone, settings)
@@ -62,15 +77,15 @@ def learn(bank: FeatureBank, backbone: Backbone, images: LabelledImages, setting
     predictor = Predictor.of(
         backbone,
         members,
-        classes=images.classes.tolist(),
-        class_words=images.class_words,
-        environments=images.environments.tolist(),
+        classes=names.classes.tolist(),
+        class_words=names.class_words,
+        environments=names.environments.tolist(),
         prototypes=environment_prototypes(
             problem.features[train], problem.environments[train], len(problem.environment_words)
         ),
         samples=settings.samples,
         familiarity=Familiarity.of(
-            problem.features[train], problem.environments[train], zero_shot_features(backbone, images.class_words)
+            problem.features[train], problem.environments[train], zero_shot_features(backbone, names.class_words)
         ),
         training=material.kept,
     )
@@ -84,6 +99,7 @@ def learn(bank: FeatureBank, backbone: Backbone, images: LabelledImages, setting
         "split": material.digest,
         "notes": list(split.notes),
         "views": 0 if problem.views is None else problem.views.shape[1],
+        "calibrated": settings.calibrate,
         "trials": settings.trials,
         "best_epoch": members[0].best_epoch,
         "curves": members[0].curves,
@@ -123,17 +139,6 @@ def check_words(backbone: Backbone, images: LabelledImages, settings: FitSetting
         )
 
 
-@dataclass(frozen=True)
-class Material:
-    """What is learned from: features of the images that were drawn, and of no others."""
-
-    problem: Problem
-    split: Split  # numbers into the problem
-    kept: TrainingImages  # what the model keeps of them
-    digest: str  # of the split among all images that can be read
-    unreadable: int  # images that cannot be, as far as they were looked at
-
-
 def encode(
     bank: FeatureBank, backbone: Backbone, images: LabelledImages, draw: Draw, settings: FitSettings
 ) -> Material:
@@ -146,29 +151,43 @@ def encode(
         _warn(note)
     numbers, split = drawn.readable[drawn.used], drawn.among_used()
     used, contents = images.take(numbers), contents.take(numbers)
-    features = bank.encode(used.sources, contents=contents).features.to(backbone.device)
+    features = bank.encode(used.sources, contents=contents).features
     views = backbone.defaults.views if settings.views is None else settings.views
-    seen, rows = None, None
-    if views and (settings.method is None or settings.method.trained_by_gradient):  # nothing else would use them
+    seen = None
+    if views and uses_views(settings.method):
         paths = [used.sources[i] for i in split.train]
         taken = contents.take(split.train)
-        seen = bank.encode_views(paths, views, progress=settings.verbose, contents=taken).features.to(backbone.device)
-        rows = torch.full((len(used),), -1, device=backbone.device)
-        rows[torch.from_numpy(split.train)] = torch.arange(len(split.train), device=backbone.device)
-    problem = Problem.of(
-        backbone,
-        features,
-        used.class_ids,
-        used.environment_ids,
-        images.class_words,
-        images.environment_words,
-        views=seen,
-        view_rows=rows,
-    )
+        seen = bank.encode_views(paths, views, progress=settings.verbose, contents=taken).features
+    problem = make_problem(backbone, features, used, split, seen)
     order = np.concatenate([split.train, split.val])
-    own = features[torch.from_numpy(order).to(features.device)]
+    own = problem.features[torch.from_numpy(order).to(backbone.device)]
     kept = TrainingImages.of(own, used.take(order), contents.digests[order], len(split.train))
     return Material(problem, split, kept, drawn.split.hash(), len(drawn.unreadable))
+
+
+def uses_views(method: type[Method] | None) -> bool:
+    """Whether augmented views change what is learned; None: auto."""
+    return method is None or method.trained_by_gradient
+
+
+def make_problem(
+    backbone: Backbone, features: Tensor, images: LabelledImages, split: Split, views: Tensor | None
+) -> Problem:
+    """Of images with their features (N, D) and views (n, V, D) of those to learn from, where the backbone computes."""
+    rows = None
+    if views is not None:
+        rows = torch.full((len(images),), -1, device=backbone.device)
+        rows[torch.from_numpy(split.train)] = torch.arange(len(split.train), device=backbone.device)
+    return Problem.of(
+        backbone,
+        features.to(backbone.device),
+        images.class_ids,
+        images.environment_ids,
+        images.class_words,
+        images.environment_words,
+        views=None if views is None else views.to(backbone.device),
+        view_rows=rows,
+    )
 
 
 def draw_split(

@@ -127,6 +127,22 @@ def train_stacked(
     """Learn every case; all their runs of a method are trained as stacks. `samples` of a posterior to predict with."""
     folds = [left_out_folds(problem, case) for case in cases]
     parts = [training_sets(case, own) for case, own in zip(cases, folds, strict=True)]  # per case: all, then the rests
+    trained = train_on(problem, defaults, cases, parts, checkpoints, progress)
+    return [
+        _stack(problem, case, folds[i], {name: results[i] for name, results in trained.items()}, samples)
+        for i, case in enumerate(cases)
+    ]
+
+
+def train_on(
+    problem: Problem,
+    defaults: TrainingDefaults,
+    cases: Sequence[Case],
+    parts: Sequence[Sequence[Tensor]],
+    checkpoints: Path | None = None,
+    progress: str | None = None,
+) -> dict[str, list[list[RunResult]]]:
+    """Every member on every set of every case: name → per case, per set."""
     trained: dict[str, list[list[RunResult]]] = {}
     total = sum(
         get_method(member.method).epochs_of(member.config(defaults, len(part)))
@@ -135,10 +151,7 @@ def train_stacked(
     with progress_bar(progress, total, amount="percent") as bar:
         for method, group in groupby(MEMBERS, lambda member: member.method):
             trained |= _train(method, list(group), problem, defaults, cases, parts, checkpoints, bar.advance)
-    return [
-        _stack(problem, case, folds[i], {name: results[i] for name, results in trained.items()}, samples)
-        for i, case in enumerate(cases)
-    ]
+    return trained
 
 
 def _train(
