@@ -20,6 +20,7 @@ from bayescal.cli.options import examples
 from bayescal.cli.predict import predict
 from bayescal.cli.records import records
 from bayescal.cli.report import report
+from bayescal.cli.serve import serve
 
 
 class _Group(TyperGroup):
@@ -86,6 +87,12 @@ _add(
     "bayescal evaluate model photos --only sketch",
     "bayescal evaluate model images.csv --split test -o report",
     "bayescal evaluate model photos --json > metrics.json",
+)
+_add(
+    serve,
+    "bayescal serve model",
+    "curl -F images=@photo.jpg http://127.0.0.1:8000/v1/predict",
+    "BAYESCAL_TOKEN=$(openssl rand -hex 16) bayescal serve model --host 0.0.0.0",
 )
 _add(
     report,

@@ -9,7 +9,7 @@ import typer
 from bayescal.cli.options import Cache, Device, Model, MovedBackbone
 
 if TYPE_CHECKING:
-    from bayescal.cli.predictions import Answer
+    from bayescal.estimator.answers import Answer
 
 _FORMATS = {".json": "json", ".csv": "csv"}
 

@@ -3,64 +3,16 @@
 import csv
 import io
 import json
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bayescal.util.jsonable import finite
+from bayescal.estimator.answers import FIELDS, Answer, answers_of
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from bayescal.estimator.base_predictor import BasePredictor
     from bayescal.features import Encoded
-
-FIELDS = (
-    "image", "status", "class", "unsure", "confidence", "environment", "entropy", "mutual_information", "disagreement",
-    "familiarity", "unfamiliar",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The answer for one image, or the reason why there is none."""
-
-    image: str
-    reason: str = ""  # why the image could not be read
-    label: Any = None
-    unsure: bool = False
-    confidence: float = math.nan
-    environment: Any = None
-    entropy: float = math.nan
-    mutual_information: float = math.nan
-    disagreement: float = math.nan
-    familiarity: float | None = None  # None: the model knows nothing of it
-    unfamiliar: bool = False
-    probabilities: tuple[float, ...] = ()
-
-    @property
-    def ok(self) -> bool:
-        return not self.reason
-
-    def fields(self) -> dict[str, Any]:
-        """The columns of FIELDS; None where an unreadable image has no value."""
-        if not self.ok:
-            return dict.fromkeys(FIELDS) | {"image": self.image, "status": "unreadable"}
-        values = (
-            self.image,
-            "ok",
-            self.label,
-            self.unsure,
-            self.confidence,
-            self.environment,
-            self.entropy,
-            self.mutual_information,
-            self.disagreement,
-            self.familiarity,
-            self.unfamiliar,
-        )
-        return dict(zip(FIELDS, values, strict=True))
 
 
 def answer_all(predictor: "BasePredictor", images: Sequence[str], encoded: "Encoded") -> list[Answer]:
@@ -70,34 +22,15 @@ def answer_all(predictor: "BasePredictor", images: Sequence[str], encoded: "Enco
     answers = [Answer(image, reason=reasons.get(i, "")) for i, image in enumerate(images)]
     if read:
         details = predictor.details(encoded.features[read])
-        for row, i in enumerate(read):
-            answers[i] = Answer(
-                image=images[i],
-                label=details.labels[row].item(),
-                unsure=bool(details.unsure[row]),
-                confidence=float(details.confidence[row]),
-                environment=details.environment[row].item(),
-                entropy=float(details.entropy[row]),
-                mutual_information=float(details.mutual_information[row]),
-                disagreement=float(details.disagreement[row]),
-                familiarity=finite(float(details.familiarity[row])),
-                unfamiliar=bool(details.unfamiliar[row]),
-                probabilities=tuple(details.probabilities[row].tolist()),
-            )
+        for i, answer in zip(read, answers_of([images[i] for i in read], details), strict=True):
+            answers[i] = answer
     return answers
 
 
 def as_json(answers: Sequence[Answer], classes: Sequence[Any]) -> str:
     """One JSON array, one line per image."""
     names = [str(name) for name in classes]
-    lines = []
-    for answer in answers:
-        entry = answer.fields()
-        if answer.ok:
-            entry["probabilities"] = dict(zip(names, answer.probabilities, strict=True))
-        else:
-            entry["reason"] = answer.reason
-        lines.append(json.dumps(entry, ensure_ascii=False))
+    lines = [json.dumps(answer.entry(names), ensure_ascii=False) for answer in answers]
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
 

@@ -5,6 +5,7 @@ Images are decoded by several threads at once, so nothing here touches Pillow's 
 """
 
 import hashlib
+import io
 import os
 import struct
 from collections.abc import Iterator
@@ -74,6 +75,15 @@ def read_image(source: ImageSource) -> Image.Image:
             return _decode(image, path)
     except OSError as error:
         raise ImageError(f"{path}: cannot be opened ({error.strerror or error}).") from error
+
+
+def read_bytes(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """The same for the content of a file; `name` is what messages call it."""
+    if not data:
+        raise ImageError(f"{name}: is empty (0 bytes).")
+    image = _open_header(io.BytesIO(data), name)
+    _check_size(image.size, name, max_pixels)
+    return _decode(image, name)
 
 
 def content_hash(source: ImageSource) -> str:
@@ -167,16 +177,16 @@ def _open_header(stream: IO[bytes], name: str) -> Image.Image:
     raise ImageError(f"{name}: is not an image of a known kind ({', '.join(_FORMATS[:6])}, …).")
 
 
-def _check_size(size: tuple[int, int], name: str) -> None:
+def _check_size(size: tuple[int, int], name: str, max_pixels: int = MAX_PIXELS) -> None:
     width, height = size
-    if width * height > MAX_PIXELS:
-        raise ImageError(f"{_too_large(name)} It has {width:,} × {height:,}.")
+    if width * height > max_pixels:
+        raise ImageError(f"{_too_large(name, max_pixels)} It has {width:,} × {height:,}.")
     if width * height == 0:
         raise ImageError(f"{name}: has no pixels ({width} × {height}).")
 
 
-def _too_large(name: str) -> str:
-    return f"{name}: is too large; at most {MAX_PIXELS // 10**6} million pixels are read. Make it smaller first."
+def _too_large(name: str, max_pixels: int = MAX_PIXELS) -> str:
+    return f"{name}: is too large; at most {max_pixels // 10**6} million pixels are read. Make it smaller first."
 
 
 def _decode(image: Image.Image, name: str) -> Image.Image:

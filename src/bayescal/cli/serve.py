@@ -1,0 +1,92 @@
+"""`bayescal serve`."""
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bayescal.cli.options import Device, MovedBackbone
+
+_UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
+
+
+def serve(
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL", help="A folder written by `bayescal fit`, or by `bayescal export`.", show_default=False
+        ),
+    ],
+    host: Annotated[str, typer.Option(help="Where to listen; anything but this machine needs a token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 takes any that is free.")] = 8000,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="BAYESCAL_TOKEN",
+            show_envvar=True,
+            help="What whoever asks must know, at least 16 characters. Better set in the environment than typed.",
+            show_default=False,
+        ),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Another name it may be asked under, such as a proxy's; may be repeated."),
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="torch or onnx. Default: what the folder holds.", show_default=False)
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Forward passes at once, which share the cores. Default: one per core."),
+    ] = None,
+    max_batch: Annotated[int, typer.Option(min=1, help="Images of one forward pass.")] = 32,
+    max_upload: Annotated[str, typer.Option(metavar="SIZE", help="Largest body of a request: 20MB, 512KB …")] = "20MB",
+    max_queue: Annotated[
+        int, typer.Option(min=1, help="Images that may wait; beyond them a request is told to come back (503).")
+    ] = 512,
+    backbone: MovedBackbone = None,
+    device: Device = "cpu",
+) -> None:
+    """Put a model behind an address: an API for programs, and a page for people.
+
+    POST /v1/predict answers images or features, GET /v1/model says what the model knows, /openapi.json describes both;
+    /healthz, /readyz and /metrics are for whoever runs it. Ctrl-C or SIGTERM finishes what is begun.
+    """
+    from bayescal.cli.screen import near, tell
+    from bayescal.errors import BayescalError
+
+    try:
+        from bayescal.serving.app import create_app
+        from bayescal.serving.run import serve as run
+    except ModuleNotFoundError as error:
+        if error.name not in ("fastapi", "uvicorn", "python_multipart", "prometheus_client", "starlette", "pydantic"):
+            raise
+        raise BayescalError(f"serving needs {error.name}: pip install 'bayescal[serve]'") from error
+    from bayescal.features.threads import usable_cores
+    from bayescal.serving.engine import open_engine
+    from bayescal.serving.settings import Settings
+
+    settings = Settings(
+        host=host,
+        port=port,
+        token=token,
+        hosts=tuple(allow_host or ()),
+        workers=workers,
+        max_batch=max_batch,
+        max_upload=parse_size(max_upload, "--max-upload"),
+        max_queue=max_queue,
+    )
+    threads = max(1, usable_cores() // (workers or usable_cores()))
+    app = create_app(open_engine(model, engine, backbone, device, threads), settings)
+    run(app, settings, lambda address: tell(f"{near(model)} answers at {address} (Ctrl-C ends it)"))
+
+
+def parse_size(text: str, option: str) -> int:
+    """Bytes: "20MB" → 20,971,520."""
+    from bayescal.errors import BayescalError
+
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:I?B)?", text.strip().upper())
+    if found is None or not (size := int(float(found[1]) * _UNITS[found[2]])):
+        raise BayescalError(f"{option} {text}: expected a size such as 20MB or 512KB")
+    return size

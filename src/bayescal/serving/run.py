@@ -1,0 +1,117 @@
+"""The process that listens: uvicorn, with limits on slow and on many connections."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+
+import h11
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from bayescal.errors import BayescalError
+from bayescal.serving.problems import MEDIA_TYPE, Problem, busy
+from bayescal.serving.settings import Settings
+
+_IDLE = 5  # seconds that a connection may rest between two requests
+
+
+def serve(app: FastAPI, settings: Settings, started: Callable[[str], None]) -> None:
+    """Answer until SIGTERM or Ctrl-C, then finish what is begun. `started` is told the address."""
+    listening = _listen(settings)
+    port = listening.getsockname()[1]
+    config = uvicorn.Config(
+        app,
+        http=_protocol(settings),
+        ws="none",
+        lifespan="on",
+        log_level=logging.WARNING,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=_IDLE,
+        timeout_graceful_shutdown=int(settings.drain_seconds),
+        h11_max_incomplete_event_size=32 * 1024,
+    )
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    started(f"http://{host}:{port}/")
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+def _listen(settings: Settings) -> socket.socket:
+    """The listening socket, so that a port in use is said in words and before the model is loaded."""
+    try:
+        family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family[0], socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(family[4])
+        return listening
+    except OSError as error:
+        raise BayescalError(
+            f"--host {settings.host} --port {settings.port}: cannot listen there ({error.strerror or error}). "
+            "Choose another --port"
+        ) from error
+
+
+def _protocol(settings: Settings) -> type[H11Protocol]:
+    """Uvicorn's HTTP/1.1 with a time for the headers and for reading the answer, and a number of connections."""
+
+    class Bounded(H11Protocol):
+        _patience: asyncio.TimerHandle | None = None
+        _reading: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            if len(self.connections) > settings.max_connections:
+                self._refuse(busy("There are too many connections. Try again in a moment."))
+                return
+            self._await_head()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            for timer in (self._patience, self._reading):
+                if timer is not None:
+                    timer.cancel()
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.cycle is not None and not self.cycle.response_complete:
+                self._head_came()
+            elif self._patience is None:
+                self._await_head()
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._reading = self.loop.call_later(settings.body_seconds, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            if self._reading is not None:
+                self._reading.cancel()
+
+        def send_400_response(self, msg: str) -> None:
+            self._refuse(Problem(400, "This is not HTTP as it is written: the request could not be understood."))
+
+        def _await_head(self) -> None:
+            """A request must have begun within this time, however slowly its headers come in."""
+            self._patience = self.loop.call_later(settings.head_seconds, self.transport.abort)
+
+        def _head_came(self) -> None:
+            if self._patience is not None:
+                self._patience.cancel()
+                self._patience = None
+
+        def _refuse(self, problem: Problem) -> None:
+            """An answer without a request that could be read, and the end of the connection."""
+            body = problem.body()
+            fields = {
+                "content-type": MEDIA_TYPE, "content-length": str(len(body)), "connection": "close", **problem.headers
+            }  # fmt: skip
+            if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+                head = [(name.encode(), value.encode()) for name, value in fields.items()]
+                self.transport.write(self.conn.send(h11.Response(status_code=problem.status, headers=head)) or b"")
+                self.transport.write(self.conn.send(h11.Data(data=body)) or b"")
+            self.transport.close()
+
+    return Bounded
