@@ -23,6 +23,7 @@ from bayescal.data.images import content_hash
 from bayescal.data.transforms import plain_pixels
 from bayescal.errors import BackboneError, BayescalWarning
 from bayescal.features import FeatureBank, decode, default_folder, extract
+from bayescal.text.tower import LazyTower
 
 DIM = 12
 
@@ -53,7 +54,7 @@ def small_backbone(seconds_per_call: float = 0.0) -> Backbone:
         name="small",
         architecture="small",
         visual=Frozen(Tower(seconds_per_call)),
-        text=TextTower(vocab_size=8, context_length=4, width=8, heads=1, layers=1, dim=DIM),
+        tower=LazyTower.of(TextTower(vocab_size=8, context_length=4, width=8, heads=1, layers=1, dim=DIM)),
         tokenizer=None,
         preprocess=Preprocess(8, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bicubic", "shortest"),
         logit_scale=10.0,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from bayescal.backbones.defaults import TrainingDefaults
 from bayescal.data.preprocess import Preprocess
 from bayescal.errors import BackboneError, DataError
-from bayescal.text.tower import TextTower
+from bayescal.text.tower import LazyTower, TextTower
 
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
 PRECISIONS = (FLOAT32, BFLOAT16)
@@ -79,7 +79,7 @@ class Backbone:
     name: str  # as the user wrote it: "mini", "RN50:openai", "RN50:/path/RN50.pt", "mini@bfloat16"
     architecture: str  # open_clip's name of the architecture
     visual: nn.Module  # pixels (B, 3, size, size) → (B, D)
-    text: TextTower
+    tower: LazyTower  # of texts; `text` opens it
     tokenizer: Tokenizer
     preprocess: Preprocess
     logit_scale: float  # s in s·cos(image, text): the exponential of the stored parameter
@@ -91,13 +91,18 @@ class Backbone:
     precision: str = FLOAT32  # of the image tower's products; see `in_precision`
 
     @property
+    def text(self) -> TextTower:
+        """The text tower, made when it is first asked for: images are encoded without it."""
+        return self.tower.open()
+
+    @property
     def dim(self) -> int:
         """D, the width of the joint image–text space."""
-        return self.text.dim
+        return self.tower.dim
 
     @property
     def device(self) -> torch.device:
-        return self.text.positions.device
+        return self.tower.device
 
     @property
     def sot(self) -> int:
@@ -144,7 +149,7 @@ class Backbone:
         device = usable_device(device)
         if device == self.device:
             return self
-        return replace(self, visual=copy.deepcopy(self.visual).to(device), text=copy.deepcopy(self.text).to(device))
+        return replace(self, visual=copy.deepcopy(self.visual).to(device), tower=self.tower.to(device))
 
     def in_precision(self, precision: str) -> "Backbone":
         """The same backbone whose image tower multiplies in another precision; it shares the tensors of this one.

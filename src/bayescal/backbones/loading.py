@@ -11,7 +11,7 @@ import os
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,7 +36,8 @@ from bayescal.backbones.hub import Published, published
 from bayescal.backbones.inference import fast_for_inference
 from bayescal.backbones.weights import fit_weights, read_weights
 from bayescal.errors import BackboneError, BayescalWarning
-from bayescal.text.open_clip_tower import text_tower_from_open_clip
+from bayescal.text.open_clip_tower import refuse_other_towers, text_tower_from_open_clip
+from bayescal.text.tower import LazyTower
 from bayescal.util.suggest import closest
 
 _HOW = 'expected "mini", "ARCH:TAG" (for example "RN50:openai") or "ARCH:/path/to/weights"'
@@ -248,11 +249,11 @@ def _preprocess(model: Any, settings: dict[str, Any]) -> Preprocess:
 def _assemble(model: Any, config: dict[str, Any], preprocess: Preprocess, **about: Any) -> Backbone:
     if getattr(model, "logit_bias", None) is not None:
         raise BackboneError(f"{about['name']} adds a bias to its similarities, which prompt learning would not honour")
-    text = text_tower_from_open_clip(model)
+    refuse_other_towers(model)
     print_of = fingerprint(config, preprocess, model.state_dict())  # before batch norms are folded
     return Backbone(
         visual=Frozen(fast_for_inference(model.visual)),
-        text=text,
+        tower=LazyTower(config["embed_dim"], torch.device("cpu"), partial(text_tower_from_open_clip, model)),
         tokenizer=make_tokenizer(config),
         preprocess=preprocess,
         logit_scale=float(model.logit_scale.detach().exp()),

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FORMAT = "bayescal-model"
-FORMAT_VERSION = 2
-_RENAMED = {1: {"draws": "samples"}}  # format version → the words that have changed since
+FORMAT_VERSION = 3  # 3: with what `Method.prepare` gives, so that prediction needs no text tower
+_RENAMED = {1: {"draws": "samples"}, 2: {}}  # older format version → the words that have changed since
 AUTO = "auto"  # what `fit` does by default, in the place of a method's name
 TENSORS, CONFIG = "model.safetensors", "config.json"
 

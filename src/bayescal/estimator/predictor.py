@@ -1,6 +1,7 @@
 """Trained classifiers in use: one method, or several in one model; from image features to what is believed of them."""
 
 import abc
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from bayescal.engine.params import Params
 from bayescal.errors import ArtifactError
 from bayescal.estimator.artifact import AUTO
 from bayescal.estimator.base_predictor import FEW_SHOT, BasePredictor, Posterior, register_kind
+from bayescal.estimator.kept import NotKept, put_together, taken_apart
 from bayescal.estimator.saved_method import restored_method, saved_method
 from bayescal.evaluation import calibration, metrics
 from bayescal.evaluation.stacking import mixture
@@ -22,7 +24,10 @@ from bayescal.methods.contract import Method, Runs, Task, predict
 from bayescal.methods.hyperparameters import renamed
 from bayescal.training.runs import StackResult
 
+log = logging.getLogger(__name__)
+
 STACKED = "stacked"  # the kind of models that mix several methods
+KEPT = "prepared/"  # what begins the names of the tensors that prediction needs and no image changes
 
 
 @dataclass(kw_only=True)
@@ -38,7 +43,7 @@ class MethodPredictor(BasePredictor):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.bound = self.bind()
-        self._prepared: tuple[int, Any] | None = None  # for how many samples, and what
+        self._prepared: tuple[int, Any] | None = None  # for how many posterior samples, and what
         self.params = {name: value.to(self.backbone.device) for name, value in self.params.items()}
 
     @property
@@ -50,7 +55,10 @@ class MethodPredictor(BasePredictor):
         """The method with the members' numbers; other words for the classes predict other classes."""
 
     def prepared(self) -> Any:
-        """What no image changes, such as the text features of the posterior's samples: computed once."""
+        """What no image changes, such as the text features of the posterior's samples: computed once, or read.
+
+        A saved model keeps it for its number of samples; for another the text tower reads the prompts again.
+        """
         if self._prepared is None or self._prepared[0] != self.samples:
             with torch.no_grad():
                 self._prepared = self.samples, self.bound.prepare(self.params, self.samples)
@@ -71,7 +79,27 @@ class MethodPredictor(BasePredictor):
         return super().tensors() | self.own_tensors()
 
     def own_tensors(self) -> dict[str, Tensor]:
-        return {f"params/{name}": value for name, value in self.params.items()}
+        kept, _ = self.kept()
+        return {f"params/{name}": value for name, value in self.params.items()} | kept
+
+    def kept(self) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
+        """What `prepared` says, as tensors and an entry of the config; nothing where every image needs the tower."""
+        if self.bound.prompts_depend_on_images:
+            return {}, None
+        try:
+            tensors, form = taken_apart(self.prepared())
+        except NotKept as error:
+            log.info("%s: what it prepares for prediction is not kept in the model (%s)", self.method_name, error)
+            return {}, None
+        about = {"samples": self.samples, "version": self.bound.version, "form": form}
+        return {f"{KEPT}{name}": value for name, value in tensors.items()}, about
+
+    def take_kept(self, tensors: Mapping[str, Tensor], about: dict[str, Any] | None) -> None:
+        """Predict with what a saved model kept, unless its method has changed since."""
+        if about is None or about["version"] != self.bound.version:
+            return
+        held = {n.removeprefix(KEPT): v.to(self.backbone.device) for n, v in tensors.items() if n.startswith(KEPT)}
+        self._prepared = about["samples"], put_together(about["form"], held)
 
     def description(self) -> dict[str, Any]:
         return {**self.own_description(), **super().description()}
@@ -83,6 +111,7 @@ class MethodPredictor(BasePredictor):
             "config": self.config,
             "seeds": self.seeds,
             "trained_environments": list(self.trained_environments),
+            "prepared": self.kept()[1],
         }
 
     @staticmethod
@@ -123,7 +152,7 @@ class Predictor(MethodPredictor):
     def bind(self, class_words: Sequence[str] | None = None) -> Method:
         cls, backbone = get_method(self.method), self.backbone
         words = self.class_words if class_words is None else tuple(class_words)
-        task = Task(backbone.text, backbone.tokenize, backbone.logit_scale, words, (self.trained_environments,))
+        task = Task(backbone.tower, backbone.tokenize, backbone.logit_scale, words, (self.trained_environments,))
         return cls(task, Runs.stack(cls.space, [self.config] * len(self.seeds), self.seeds, backbone.device))
 
     @classmethod
@@ -131,7 +160,9 @@ class Predictor(MethodPredictor):
         cls, tensors: dict[str, Tensor], config: dict[str, Any], path: str | Path, backbone: str | None, device: str
     ) -> "Predictor":
         """From what the artifact at `path` holds."""
-        return cls(backbone=same_backbone(config, path, backbone, device), **cls.saved_fields(tensors, config))
+        predictor = cls(backbone=same_backbone(config, path, backbone, device), **cls.saved_fields(tensors, config))
+        predictor.take_kept(tensors, config.get("prepared"))
+        return predictor
 
 
 @dataclass(kw_only=True)
@@ -179,6 +210,7 @@ class StackedPredictor(BasePredictor):
             start = f"members/{name}/"
             held = {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}
             members[name] = member_predictor(loaded, shared, **Predictor.own_fields(held, own))
+            members[name].take_kept(held, own.get("prepared"))
         return cls(backbone=loaded, members=members, weights=tensors["weights"], **shared)
 
 

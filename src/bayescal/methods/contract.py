@@ -19,7 +19,7 @@ from bayescal.engine.optim import SGD, Optimizer, cosine_with_warmup
 from bayescal.engine.params import Params
 from bayescal.errors import MethodError
 from bayescal.methods.hyperparameters import Config, Space, number, setting
-from bayescal.text.tower import TextTower
+from bayescal.text.tower import LazyTower, TextTower
 
 Step = int | Tensor  # counts steps from 0; a tensor (1,) where the step is a CUDA graph
 Terms = dict[str, Tensor]  # every tensor is (R,); "total" is what is minimised
@@ -44,12 +44,17 @@ class Task:
     precision of the weights. Without a lower precision the two are the same.
     """
 
-    text: TextTower
+    tower: TextTower | LazyTower
     tokenize: Callable[[str], list[int]]  # ids without start and end tokens
     logit_scale: float
     classes: tuple[str, ...]
     environments: tuple[tuple[str, ...], ...]  # of the training environments: once for all runs, or one per run
     training: bool = False  # whether `text` is the tower of training, and not that of prediction
+
+    @property
+    def text(self) -> TextTower:
+        """Read from the backbone's file where nothing has asked for it before: ask for it when a text is to be read."""
+        return self.tower.open() if isinstance(self.tower, LazyTower) else self.tower
 
     @property
     def n_classes(self) -> int:
@@ -61,11 +66,11 @@ class Task:
 
     @property
     def dim(self) -> int:
-        return self.text.dim
+        return self.tower.dim
 
     @property
     def device(self) -> torch.device:
-        return self.text.positions.device
+        return self.tower.device
 
     def tokens(self, names: Sequence[str]) -> list[list[int]]:
         return [self.tokenize(name) for name in names]
@@ -180,6 +185,7 @@ class Method(abc.ABC):
     citation: ClassVar[str]
     space: ClassVar[Space]
     # Goes up when the same config and seed give another result: records and checkpoints of before are not taken for it.
+    # Also when `prepare` returns something else for `logits`: what models of before have kept is then not used.
     version: ClassVar[int] = 1
 
     # --- what it can do
@@ -192,6 +198,9 @@ class Method(abc.ABC):
     reads_environment_names: ClassVar[bool] = False
     # Whether it can predict among class names that were not in training.
     reads_new_names: ClassVar[bool] = False
+    # Whether the text tower reads prompts that depend on the image, so that `logits` needs it. Otherwise a saved model
+    # keeps what `prepare` returns (tensors, in dictionaries, lists and tuples), and predicts without the text tower.
+    prompts_depend_on_images: ClassVar[bool] = False
     # Whether its loss has CAL's terms, weighted by lambda_env, lambda_irm and lambda_orth: the ranges that a data set
     # gives for these, and for the form of the prompts, are meant for such methods.
     alignment_terms: ClassVar[bool] = False

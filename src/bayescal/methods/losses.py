@@ -12,12 +12,22 @@ from torch.nn import functional as F
 
 def cosine_logits(image: Tensor, text: Tensor, scale: float | Tensor) -> Tensor:
     """s · cos(f_I, f_T): image (…, B, D), text (…, C, D) → (…, B, C)."""
-    image, text = F.normalize(image, dim=-1), scale * F.normalize(text, dim=-1)
+    return weighted_logits(image, class_weights(text, scale))
+
+
+def class_weights(text: Tensor, scale: float | Tensor) -> Tensor:
+    """s · f_T/‖f_T‖: (…, C, D). What prediction keeps of text features, so that no image pays for their length."""
+    return scale * F.normalize(text, dim=-1)
+
+
+def weighted_logits(image: Tensor, weights: Tensor) -> Tensor:
+    """Products of the directions of images (…, B, D) with `class_weights` (…, C, D) → (…, B, C)."""
+    image = F.normalize(image, dim=-1)
     if (
-        image.dim() == 2 < text.dim()
+        image.dim() == 2 < weights.dim()
     ):  # the same images for all runs and samples: one large product, not many narrow ones
-        return (image @ text.flatten(0, -2).T).unflatten(1, text.shape[:-1]).movedim(0, -2)
-    return image @ text.transpose(-1, -2)
+        return (image @ weights.flatten(0, -2).T).unflatten(1, weights.shape[:-1]).movedim(0, -2)
+    return image @ weights.transpose(-1, -2)
 
 
 def one_hot(labels: Tensor, n: int, dtype: torch.dtype) -> Tensor:

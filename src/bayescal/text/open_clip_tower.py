@@ -29,8 +29,8 @@ REFUSAL = "prompt trees need a causal CLIP text transformer that is read at its 
 
 def text_tower_from_open_clip(model: Any) -> TextTower:
     """The frozen text tower of an open_clip model; it shares the model's tensors."""
-    text = getattr(model, "text", model)  # CustomTextCLIP keeps its tower under .text
-    _refuse_other_towers(text)
+    refuse_other_towers(model)
+    text = _text_part(model)
     blocks, first = text.transformer.resblocks, text.transformer.resblocks[0]
     activation = ACTIVATIONS.get(type(first.mlp.gelu).__name__)
     if activation is None:
@@ -66,7 +66,13 @@ def text_tower_from_open_clip(model: Any) -> TextTower:
     return tower.requires_grad_(False).eval()
 
 
-def _refuse_other_towers(text: Any) -> None:
+def _text_part(model: Any) -> Any:
+    return getattr(model, "text", model)  # CustomTextCLIP keeps its tower under .text
+
+
+def refuse_other_towers(model: Any) -> None:
+    """Say why the text tower of an open_clip model is none that `TextTower` computes, if so; nothing is built."""
+    text = _text_part(model)
     blocks = getattr(getattr(text, "transformer", None), "resblocks", None)
     if blocks is None:
         raise BackboneError(REFUSAL + f"this model's text tower is a {type(text).__name__}")

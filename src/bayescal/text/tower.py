@@ -2,7 +2,8 @@
 
 import copy
 import math
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
@@ -139,6 +140,10 @@ class TextTower(nn.Module):
         nn.init.normal_(self.projection, std=self.width**-0.5)
 
     @property
+    def device(self) -> torch.device:
+        return self.positions.device
+
+    @property
     def dtype(self) -> torch.dtype:
         """The precision of the layers."""
         return self.blocks[0].qkv.weight.dtype
@@ -262,6 +267,44 @@ class TextTower(nn.Module):
         hidden = torch.arange(t, device=x.device) > ends[:, None, :, None, None]  # (B or 1, 1, K, 1, T)
         out = two_part_attention(q, key, v, k_t, v_t, hidden)
         return self._after(block, x_end[:, :, 0], out.permute(0, 2, 3, 1, 4).reshape(b, k, w))
+
+
+class LazyTower:
+    """A text tower that is read when it is first asked for: a model that keeps what its prompts said needs none.
+
+    Its width and device are known before. Safe to share between threads; a copy in another process holds the tower.
+    """
+
+    def __init__(self, dim: int, device: torch.device, read: Callable[[], TextTower]):
+        self.dim, self.device = dim, device
+        self._read: Callable[[], TextTower] | None = read
+        self._tower: TextTower | None = None
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, tower: TextTower) -> "LazyTower":
+        """One that is there already."""
+        lazy = cls(tower.dim, tower.device, lambda: tower)
+        lazy.open()
+        return lazy
+
+    @property
+    def is_open(self) -> bool:
+        return self._tower is not None
+
+    def open(self) -> TextTower:
+        with self._lock:
+            if self._tower is None:
+                assert self._read is not None
+                self._tower, self._read = self._read(), None  # with the function goes what it was made from
+            return self._tower
+
+    def to(self, device: torch.device) -> "LazyTower":
+        """A copy on another device, made when it is needed; this one stays where it is."""
+        return LazyTower(self.dim, device, lambda: copy.deepcopy(self.open()).to(device))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LazyTower.of, (self.open(),)
 
 
 def scaled(x: Tensor, scale: Tensor | None) -> Tensor:

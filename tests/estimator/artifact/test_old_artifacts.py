@@ -33,7 +33,8 @@ def test_answers_are_those_of_the_version_that_wrote_the_model(name, backbone, t
     for model in (classifier, again):
         now = model.details(makers().new_images())
         for field in ("probabilities", "confidence", "entropy", "mutual_information"):
-            np.testing.assert_allclose(getattr(now, field), then[field], rtol=0, atol=1e-6, err_msg=field)
+            # 5e-6: another processor rounds the image tower's products in another order
+            np.testing.assert_allclose(getattr(now, field), then[field], rtol=0, atol=5e-6, err_msg=field)
         for field in ("labels", "unsure", "environment"):
             assert getattr(now, field).tolist() == then[field], field
         assert model.threshold_ == (math.inf if then["threshold"] is None else then["threshold"])
@@ -50,7 +51,7 @@ def test_an_old_config_comes_in_the_words_of_today(name, backbone, tmp_path):
     Predictor.load(OLD / "models" / name, backbone).save(tmp_path / "again")
     _, new = read_artifact(tmp_path / "again")
     assert (old["format_version"], new["format_version"]) == (1, FORMAT_VERSION)
-    assert new.keys() - old.keys() == {"expected", "training_images", "unfamiliar_below"}
+    assert new.keys() - old.keys() == {"expected", "prepared", "training_images", "unfamiliar_below"}
     assert not old.keys() - new.keys()
     for key in old.keys() - {"format_version", "versions", "files", "backbone"}:
         assert old[key] == new[key], key

@@ -91,10 +91,11 @@ def test_a_trained_model_predicts_without_the_file_and_new_names_with_it(name, v
     new = ["house", "bird", "boat"]
     before = predict(result.bind(problem), result.params, problem.features, samples=3).probs
     with_new = predict(result.bind(problem, new), result.params, problem.features, samples=0).probs
-    text = result.bind(problem, new).prepare(result.params, 0)[0, 0]
+    weights = result.bind(problem, new).prepare(result.params, 0)[0, 0]
     rows = [KNOWN.index(word) for word in new]
     params = {n: v.double() for n, v in result.params.items()}
-    assert torch.allclose(text.double(), by_hand(params, "class", np.load(vectors)["table"][rows]), atol=1e-4)
+    expected = problem.logit_scale * F.normalize(by_hand(params, "class", np.load(vectors)["table"][rows]), dim=-1)
+    assert torch.allclose(weights.double(), expected, atol=1e-4)
     vectors.unlink()
     assert torch.equal(predict(result.bind(problem), result.params, problem.features, samples=3).probs, before)
     assert with_new.shape == (1, 120, 3)

@@ -7,6 +7,7 @@ The image side is adapted by default (α = 0.2, on mini 0.5), the text side or b
 with f and the length of a backbone's features does not matter. α stays as it is set: at 0 this is zero-shot CLIP.
 """
 
+from functools import cached_property
 from typing import ClassVar
 
 from torch import Tensor
@@ -49,7 +50,11 @@ class CLIPAdapter(Method):
         if runs["side"] not in SIDES:
             raise MethodError(f"side is {runs['side']!r}, expected one of {', '.join(SIDES)}")
         self.sides = SIDES[runs["side"]]
-        self.text = ZeroShot(task, runs).prepare({}, 0)[:, 0]  # (R, C, D)
+
+    @cached_property
+    def text(self) -> Tensor:
+        """Of the classes, by their names alone: (R, C, D)."""
+        return ZeroShot(self.task, self.runs).text_features()
 
     def init(self, train: Samples) -> Params:
         width, narrow = self.task.dim, max(1, self.task.dim // self.runs["reduction"])
@@ -76,9 +81,8 @@ class CLIPAdapter(Method):
         return {"ce": ce, "total": ce}
 
     def prepare(self, params: Params, samples: int) -> tuple[Params, Tensor]:
-        return params, self.adapted(params, "text", self.text)
+        return params, losses.class_weights(self.adapted(params, "text", self.text), self.task.logit_scale)
 
     def logits(self, prepared: tuple[Params, Tensor], features: Tensor, groups: Tensor | None = None) -> Tensor:
-        params, text = prepared
-        images = self.adapted(params, "image", features)
-        return losses.cosine_logits(images, text, self.task.logit_scale)[:, None]
+        params, weights = prepared
+        return losses.weighted_logits(self.adapted(params, "image", features), weights)[:, None]

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bayescal.errors import MethodError
+from bayescal.methods import losses
 from bayescal.methods.contract import Batch, Method, Params, Runs, Samples, Task, Terms
 from bayescal.methods.hyperparameters import Space, log10_uniform, number, setting
 from bayescal.methods.text.zero_shot import ZeroShot
@@ -61,8 +62,8 @@ class LogisticRegression(Method):
         """W₀ of each run: (R, D, C)."""
         if self.runs["around"] == "zero":
             return torch.zeros(len(self.runs), self.task.dim, self.task.n_classes, device=self.task.device)
-        text = ZeroShot(self.task, self.runs).prepare({}, 0)[:, 0]  # (R, C, D)
-        return self.task.logit_scale * F.normalize(text, dim=-1).transpose(1, 2)
+        text = ZeroShot(self.task, self.runs).text_features()  # (R, C, D)
+        return losses.class_weights(text, self.task.logit_scale).transpose(1, 2)
 
     def run_bytes(self, train: Samples) -> int:
         numbers = (self.task.dim + 1) * self.task.n_classes

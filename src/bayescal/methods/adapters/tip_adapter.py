@@ -11,6 +11,7 @@ the best validation accuracy (`best_params`), and the search follows (on mini up
 """
 
 import math
+from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -20,7 +21,7 @@ from torch.nn import functional as F
 from bayescal.engine.optim import AdamW, Optimizer
 from bayescal.errors import MethodError
 from bayescal.methods import losses
-from bayescal.methods.contract import Batch, Method, Params, Runs, Samples, Task, Terms
+from bayescal.methods.contract import Batch, Method, Params, Samples, Terms
 from bayescal.methods.hyperparameters import Space, number, setting
 from bayescal.methods.text.zero_shot import ZeroShot
 
@@ -50,9 +51,10 @@ class TipAdapter(Method):
     predict_chunk = 4096  # every image is compared with every key
     space: ClassVar[Space] = TIP
 
-    def __init__(self, task: Task, runs: Runs):
-        super().__init__(task, runs)
-        self.text = ZeroShot(task, runs).prepare({}, 0)[:, 0]  # (R, C, D)
+    @cached_property
+    def zero_shot(self) -> Tensor:
+        """The zero-shot classifier: (R, C, D)."""
+        return ZeroShot(self.task, self.runs).prepare({}, 0)[:, 0]
 
     def init(self, train: Samples) -> Params:
         return {
@@ -69,21 +71,21 @@ class TipAdapter(Method):
         known = params["values"].shape[-1]
         if known != self.task.n_classes:
             raise MethodError(f"{self.title} knows the {known} classes it was trained with, not {self.task.n_classes}")
-        return params
+        return {**params, "zero_shot": self.zero_shot}
 
     def logits(self, prepared: Params, features: Tensor, groups: Tensor | None = None) -> Tensor:
         zero_shot, affinity = self.parts(prepared, features)
         cache = cache_logits(affinity, prepared["values"], prepared["beta"])
         return (zero_shot + prepared["alpha"][:, None, None] * cache)[:, None]
 
-    def parts(self, params: Params, features: Tensor) -> tuple[Tensor, Tensor]:
+    def parts(self, prepared: Params, features: Tensor) -> tuple[Tensor, Tensor]:
         """Zero-shot logits (R, N, C) and similarity to every key (R, N, n) of images (N, D) or (R, N, D)."""
-        zero_shot = losses.cosine_logits(features, self.text, self.task.logit_scale)
-        return zero_shot, F.normalize(features, dim=-1) @ params["keys"].transpose(1, 2)
+        zero_shot = losses.weighted_logits(features, prepared["zero_shot"])
+        return zero_shot, F.normalize(features, dim=-1) @ prepared["keys"].transpose(1, 2)
 
     @torch.no_grad()
     def finish(self, params: Params, val: Samples) -> Params:
-        zero_shot, affinity = self.parts(params, val.features)
+        zero_shot, affinity = self.parts(self.prepare(params, 0), val.features)
         at_once = max(1, SEARCH_MEMORY // max(1, affinity[0].numel()))
         chosen = [
             search(
@@ -131,7 +133,7 @@ class TipAdapterF(TipAdapter):
     }
 
     def loss(self, params: Params, batch: Batch) -> Terms:
-        ce = losses.cross_entropy(self.logits(params, batch.features)[:, 0], batch.labels)
+        ce = losses.cross_entropy(self.logits(self.prepare(params, 0), batch.features)[:, 0], batch.labels)
         return {"ce": ce, "total": ce}
 
 

@@ -103,7 +103,8 @@ class BayesCAL(CAL):
         return terms
 
     def prepare(self, params: Params, samples: int) -> Tensor:
-        return self.branches["class"].features(self.sample(params, "class", "class/predict", 0, samples))
+        text = self.branches["class"].features(self.sample(params, "class", "class/predict", 0, samples))
+        return losses.class_weights(text, self.task.logit_scale)  # (R, S, C, D)
 
 
 def standard_deviation(rho: Tensor) -> Tensor:

@@ -8,6 +8,8 @@ feature would have to move to change its class is orthogonal to the one that wou
 Prediction uses the class branch alone. With one environment, only the first term is left.
 """
 
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -47,7 +49,11 @@ class CAL(Method):
         wanted = (runs["lambda_env"] != 0) | (runs["lambda_orth"] != 0)
         if task.n_environments > 1 and bool(wanted.any()):
             self.branches["environment"] = self.network(task, runs, task.environments, "environment")
-        self.read = self.network.together(list(self.branches.values()))
+
+    @cached_property
+    def read(self) -> Callable[[Sequence[Tensor]], list[Tensor]]:
+        """Samples of φ of all branches → their text features. Made when training asks: prediction needs one branch."""
+        return self.network.together(list(self.branches.values()))
 
     def init(self, train: Samples) -> Params:
         return {
@@ -98,8 +104,9 @@ class CAL(Method):
         return {**terms, "total": total}
 
     def prepare(self, params: Params, samples: int) -> Tensor:
-        return self.branches["class"].features(self.training_sample(params, "class", 0))
+        text = self.branches["class"].features(self.training_sample(params, "class", 0))  # (R, 1, C, D)
+        return losses.class_weights(text, self.task.logit_scale)
 
     def logits(self, prepared: Tensor, features: Tensor, groups: Tensor | None = None) -> Tensor:
         images = features[:, None] if features.dim() == 3 else features
-        return losses.cosine_logits(images, prepared, self.task.logit_scale)
+        return losses.weighted_logits(images, prepared)

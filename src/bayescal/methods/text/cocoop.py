@@ -42,6 +42,7 @@ class CoCoOp(Method):
     citation = "Zhou et al., Conditional Prompt Learning for Vision-Language Models, CVPR 2022"
     uses_text = True
     reads_new_names = True
+    prompts_depend_on_images = True
     # An image costs a prompt tree: each run reads its own images and no others. `logits` keeps memory bounded itself.
     predict_chunk = None
     space: ClassVar[Space] = {

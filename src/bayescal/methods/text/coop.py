@@ -40,8 +40,9 @@ class CoOp(Method):
         return {"ce": ce, "total": ce}
 
     def prepare(self, params: Params, samples: int) -> Tensor:
-        return self.prompts.features(params["context"][:, None])  # (R, 1, C, D)
+        text = self.prompts.features(params["context"][:, None])  # (R, 1, C, D)
+        return losses.class_weights(text, self.task.logit_scale)
 
     def logits(self, prepared: Tensor, features: Tensor, groups: Tensor | None = None) -> Tensor:
         images = features[:, None] if features.dim() == 3 else features
-        return losses.cosine_logits(images, prepared, self.task.logit_scale)
+        return losses.weighted_logits(images, prepared)

@@ -45,6 +45,7 @@ class DPLCLIP(Method):
     citation = "Zhang et al., Domain Prompt Learning for Efficiently Adapting CLIP to Unseen Domains, 2021"
     uses_text = True
     reads_new_names = True
+    prompts_depend_on_images = True
     space: ClassVar[Space] = {
         **COMMON,
         **{name: PromptNetwork.space[name] for name in ("n_context", "context_init")},

@@ -6,6 +6,7 @@ in Bayes-CAL) is the method's business.
 
 import abc
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import ClassVar, cast
 
 import torch
@@ -63,14 +64,18 @@ class PromptNetwork(TaskNetwork):
 
     def __init__(self, task: Task, runs: Runs, names: Sequence[Sequence[str]], stream: str):
         super().__init__(task, runs, names, stream)
-        layout = Layout(runs["n_context"], runs["position"], runs["class_specific"])
-        known = dict.fromkeys(name for own in names for name in own)  # runs mostly share their names
-        ids = dict(zip(known, task.tokens(list(known)), strict=True))
-        tokens = [[ids[name] for name in own] for own in names]
-        self.tree = PromptTree(task.text, tokens, layout, suffix=task.tokenize("."))
+        self.layout = Layout(runs["n_context"], runs["position"], runs["class_specific"])
+
+    @cached_property
+    def tree(self) -> PromptTree:
+        """The names' prompts. Made when they are read: a model that keeps what they said needs no text tower."""
+        known = dict.fromkeys(name for own in self.names for name in own)  # runs mostly share their names
+        ids = dict(zip(known, self.task.tokens(list(known)), strict=True))
+        tokens = [[ids[name] for name in own] for own in self.names]
+        return PromptTree(self.task.text, tokens, self.layout, suffix=self.task.tokenize("."))
 
     def init(self) -> Params:
-        layout, tower, runs = self.tree.layout, self.task.text, self.runs
+        layout, tower, runs = self.layout, self.task.text, self.runs
         shape = layout.context_shape(self.tree.n_names, tower.width)
         words = runs["context_init"]
         if not words:

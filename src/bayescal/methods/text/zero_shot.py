@@ -30,15 +30,19 @@ class ZeroShot(Method):
     def loss(self, params: Params, batch: Batch) -> Terms:
         raise MethodError("zero-shot classification has nothing to train")
 
-    def prepare(self, params: Params, samples: int) -> Tensor:
+    def text_features(self) -> Tensor:
+        """Of the classes, the mean over the templates: (R, C, D)."""
         templates = self.runs["template"].split("|")
         if any("{}" not in template for template in templates):
             raise MethodError(f"template {self.runs['template']!r} needs a {{}} where the class name goes")
         prompts = [self.task.tokenize(t.format(name)) for t in templates for name in self.task.classes]
         text = normalized(self.task.text.encode(prompts))
         mean = text.view(len(templates), self.task.n_classes, -1).mean(0)
-        return mean.expand(len(self.runs), 1, *mean.shape)  # (R, 1, C, D)
+        return mean.expand(len(self.runs), *mean.shape)
+
+    def prepare(self, params: Params, samples: int) -> Tensor:
+        return losses.class_weights(self.text_features(), self.task.logit_scale)[:, None]  # (R, 1, C, D)
 
     def logits(self, prepared: Tensor, features: Tensor, groups: Tensor | None = None) -> Tensor:
         images = features[:, None] if features.dim() == 3 else features
-        return losses.cosine_logits(images, prepared, self.task.logit_scale)
+        return losses.weighted_logits(images, prepared)
