@@ -13,11 +13,13 @@ _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
 def serve(
     model: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
-            metavar="MODEL", help="A folder written by `bayescal fit`, or by `bayescal export`.", show_default=False
+            metavar="MODEL",
+            help="A folder written by `bayescal fit`, or by `bayescal export`. Without one, the page learns one first.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     host: Annotated[str, typer.Option(help="Where to listen; anything but this machine needs a token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0 takes any that is free.")] = 8000,
     token: Annotated[
@@ -45,6 +47,14 @@ def serve(
     max_queue: Annotated[
         int, typer.Option(min=1, help="Images that may wait; beyond them a request is told to come back (503).")
     ] = 512,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Where the page keeps images and labels that people add. Default: MODEL-labels, beside the model.",
+            show_default=False,
+        ),
+    ] = None,
     backbone: MovedBackbone = None,
     device: Device = "cpu",
 ) -> None:
@@ -63,9 +73,12 @@ def serve(
         if error.name not in ("fastapi", "uvicorn", "python_multipart", "prometheus_client", "starlette", "pydantic"):
             raise
         raise BayescalError(f"serving needs {error.name}: pip install 'bayescal[serve]'") from error
+    from bayescal.end_to_end import load_model
     from bayescal.features.threads import usable_cores
+    from bayescal.serving.desk import Desk
     from bayescal.serving.engine import open_engine
     from bayescal.serving.settings import Settings
+    from bayescal.serving.torch_engine import TorchEngine
 
     settings = Settings(
         host=host,
@@ -78,8 +91,20 @@ def serve(
         max_queue=max_queue,
     )
     threads = max(1, usable_cores() // (workers or usable_cores()))
-    app = create_app(open_engine(model, engine, backbone, device, threads), settings)
-    run(app, settings, lambda address: tell(f"{near(model)} answers at {address} (Ctrl-C ends it)"))
+    answering = open_engine(model, engine, backbone, device, threads) if model is not None else None
+    desk = None
+    if answering is None or isinstance(answering, TorchEngine):
+        desk = Desk(
+            lambda folder: load_model(folder, backbone, device),
+            local=settings.on_loopback,
+            labels=None if labels is None else labels.absolute(),
+            threads=threads,
+        )
+    app = create_app(answering, settings, desk)
+    if desk is not None and model is not None and isinstance(answering, TorchEngine):
+        desk.open(model.absolute(), answering.predictor)
+    what = near(model) if model is not None else "bayescal, without a model yet,"
+    run(app, settings, lambda address: tell(f"{what} answers at {address} (Ctrl-C ends it)"))
 
 
 def parse_size(text: str, option: str) -> int:

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from bayescal import __version__
 from bayescal.serving.api import SCHEMAS, api
+from bayescal.serving.desk import Desk
 from bayescal.serving.engine import Engine
 from bayescal.serving.page import page
 from bayescal.serving.problems import Problem
@@ -20,9 +21,14 @@ from bayescal.serving.service import Service
 from bayescal.serving.settings import Settings
 
 
-def create_app(model: Engine | None, settings: Settings) -> FastAPI:
-    """The server of a model; without one, only the page's start can be used. `app.state.service` is what answers."""
+def create_app(model: Engine | None, settings: Settings, desk: Desk | None = None) -> FastAPI:
+    """The server of a model; without one, only the page's start can be used. `app.state.service` is what answers.
+
+    `desk`: what the page works on; None: a model that only answers (one that was exported).
+    """
     service = Service(model, settings)
+    if desk is not None:
+        desk.answers_by(service)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -42,7 +48,7 @@ def create_app(model: Engine | None, settings: Settings) -> FastAPI:
     )
     app.state.service = service
     app.include_router(api(service))
-    app.include_router(page(service), include_in_schema=False)
+    app.include_router(page(desk, settings), include_in_schema=False)
     app.add_exception_handler(Problem, _problem)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(RequestValidationError, _invalid)

@@ -1,19 +1,248 @@
-"""The page for people: files from `static/`, and what they ask for below /page/."""
+"""The page for people: files from `static/`, and what they ask for below /page/.
 
+    GET  /page/state?since=N          what there is, or what has changed after the change N
+    POST /page/images?name=N          one file as it is → its id; unreadable ones are refused and leave nothing behind
+    GET  /page/images/ID              everything about one image
+    GET  /page/images/ID/picture      as a JPEG (size=160, 320, 1280)
+    GET  /page/training/N/picture     a training image, by its number in the model
+    POST /page/labels, /page/removed  what images show; which are not to be shown any more
+    GET  /page/queue                  what to label next
+    POST /page/teach, /stop, /undo    learn from the labels in the background; stop; back to the model before
+    GET  /page/quality                how good it is
+    GET  /page/download/…             answers.csv, answers.json, model.zip
+    GET  /page/folders, POST /page/look, /page/fit     starting without a model, on this machine alone
+
+`Protection` stands before all of it: the Host check, the token, requests of other sites.
+"""
+
+import os
+from collections.abc import Callable
 from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter
-from starlette.responses import HTMLResponse
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
-from bayescal.serving.service import Service
+from bayescal.errors import BayescalError
+from bayescal.serving import downloads, start
+from bayescal.serving.bodies import Buffered, read_body
+from bayescal.serving.desk import Desk
+from bayescal.serving.labels import LONGEST_NAME
+from bayescal.serving.pictures import SIZES, picture
+from bayescal.serving.problems import Problem
+from bayescal.serving.settings import Settings
+from bayescal.util.jsonable import jsonable
+
+_KINDS = {".html": "text/html; charset=utf-8", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_FOR_EVER = {
+    "Cache-Control": "private, max-age=31536000, immutable"
+}  # content by its hash
+_ID = r"^[0-9a-f]{64}$"
+_NOTHING = {
+    "session": "none", "model": None, "local": False, "job": None, "max_upload": 0,
+    "why": "This server answers programs from an exported model: POST /v1/predict. The page needs the folder that "
+    "bayescal fit wrote: bayescal serve MODEL.",
+}  # fmt: skip
+MOST = 5000  # images or labels of one request
+T = TypeVar("T")
 
 
-def page(service: Service) -> APIRouter:
-    """Routes of the page, which answers through the same service as the API."""
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class GivenLabel(_Body):
+    image: str = Field(pattern=_ID)
+    class_name: str | None = Field(None, alias="class", min_length=1, max_length=LONGEST_NAME)
+    environment: str | None = Field(None, min_length=1, max_length=LONGEST_NAME)
+
+
+class GivenLabels(_Body):
+    labels: list[GivenLabel] = Field(max_length=MOST)
+
+
+class Removed(_Body):
+    images: list[Annotated[str, Field(pattern=_ID)]] = Field(max_length=MOST)
+    removed: bool = True
+
+
+class Folder(_Body):
+    path: str = Field(max_length=4096)
+
+
+class Fit(_Body):
+    path: str = Field(max_length=4096)
+    output: str = Field(min_length=1, max_length=4096)
+
+
+def page(desk: Desk | None, settings: Settings) -> APIRouter:
+    """Routes of the page; without a desk, it says why there is nothing to see."""
     router = APIRouter()
+    _add_files(router)
+    if desk is None:
+        router.add_api_route("/page/state", lambda: _json(_NOTHING))
+        return router
+    _add_images(router, desk, settings)
+    _add_labels(router, desk)
+    _add_downloads(router, desk)
+    _add_start(router, desk)
+    return router
+
+
+def _add_files(router: APIRouter) -> None:
+    static = _static_files()
 
     @router.get("/")
-    async def index() -> HTMLResponse:
-        return HTMLResponse((files("bayescal.serving") / "static" / "index.html").read_text(encoding="utf-8"))
+    async def index() -> Response:
+        return Response(static["index.html"], media_type=_KINDS[".html"])
 
-    return router
+    @router.get("/static/{name}")
+    async def own_file(name: str) -> Response:
+        if name not in static:
+            raise Problem(404, "There is no such file.")
+        return Response(
+            static[name], media_type=_KINDS[os.path.splitext(name)[1]], headers={"Cache-Control": "no-cache"}
+        )
+
+
+def _add_images(router: APIRouter, desk: Desk, settings: Settings) -> None:
+    buffered = Buffered(settings.max_buffered)
+
+    @router.get("/page/state")
+    def state(since: Annotated[int, Query(ge=0, le=2**53)] = 0) -> Response:
+        return _json(_done(desk.state, since) | {"max_upload": settings.max_upload})
+
+    @router.post("/page/images")
+    async def add(request: Request, name: Annotated[str, Query(min_length=1, max_length=1000)]) -> Response:
+        content = await read_body(request, settings, buffered)
+        try:
+            image = await run_in_threadpool(_done, lambda: desk.collection.add(content, name[-LONGEST_NAME:]))
+        finally:
+            buffered.give_back(len(content))
+        return _json({"id": image})
+
+    @router.get("/page/images/{image}")
+    def about(image: str) -> Response:
+        return _json(_done(lambda: desk.collection.details(desk.image(image))))
+
+    @router.get("/page/images/{image}/picture")
+    def added_picture(image: str, size: int = SIZES[0]) -> Response:
+        path = _done(lambda: desk.collection.store.path(desk.image(image)))
+        return _jpeg(path, size)
+
+    @router.get("/page/training/{number}/picture")
+    def training_picture(number: int, size: int = SIZES[0]) -> Response:
+        return _jpeg(_done(lambda: desk.training_image(number)), size)
+
+
+def _add_labels(router: APIRouter, desk: Desk) -> None:
+    @router.post("/page/labels")
+    def label(given: GivenLabels) -> Response:
+        _done(lambda: desk.label([(one.image, one.class_name, one.environment) for one in given.labels]))
+        return _json({"changes": desk.collection.store.changes})
+
+    @router.post("/page/removed")
+    def remove(given: Removed) -> Response:
+        _done(lambda: desk.collection.store.remove(given.images, given.removed))
+        return _json({"changes": desk.collection.store.changes})
+
+    @router.get("/page/queue")
+    def queue() -> Response:
+        return _json({"images": _done(desk.queue)})
+
+    @router.get("/page/quality")
+    def quality() -> Response:
+        return _json(_done(desk.quality))
+
+    for name, action in (("teach", desk.teach), ("stop", desk.jobs.stop), ("undo", desk.undo)):
+        router.add_api_route(f"/page/{name}", _action(desk, action), methods=["POST"])
+
+
+def _add_downloads(router: APIRouter, desk: Desk) -> None:
+    @router.get("/page/download/answers.csv")
+    def answers_csv() -> Response:
+        return _file(
+            _done(lambda: downloads.as_csv(desk.collection)).encode(), "text/csv; charset=utf-8", "answers.csv"
+        )
+
+    @router.get("/page/download/answers.json")
+    def answers_json() -> Response:
+        return _file(_done(lambda: downloads.as_json(desk.collection)).encode(), "application/json", "answers.json")
+
+    @router.get("/page/download/model.zip")
+    def model_zip() -> Response:
+        return _file(_done(lambda: downloads.as_zip(desk.model_in_use, "model")), "application/zip", "model.zip")
+
+
+def _add_start(router: APIRouter, desk: Desk) -> None:
+    """What looks at folders of this machine: for those who sit at it."""
+
+    @router.get("/page/folders")
+    def folders(request: Request, path: Annotated[str | None, Query(max_length=4096)] = None) -> Response:
+        _at_this_machine(desk, request)
+        return _json(_done(lambda: start.list_folder(path)))
+
+    @router.post("/page/look")
+    def look(request: Request, folder: Folder) -> Response:
+        _at_this_machine(desk, request)
+        return _json(_done(lambda: start.look(folder.path)))
+
+    @router.post("/page/open")
+    def open_model(request: Request, folder: Folder) -> Response:
+        _at_this_machine(desk, request)
+        _done(lambda: desk.open(Path(folder.path).expanduser().absolute()))
+        return _json(desk.state())
+
+    @router.post("/page/fit")
+    def fit(request: Request, wanted: Fit) -> Response:
+        _at_this_machine(desk, request)
+        _done(lambda: desk.fit(wanted.path, wanted.output))
+        return _json(desk.state())
+
+
+def _at_this_machine(desk: Desk, request: Request) -> None:
+    at = request.client.host if request.client else ""
+    if not desk.local or at not in ("127.0.0.1", "::1", "testclient"):
+        raise Problem(403, "Folders can be chosen on the machine itself alone. Fit there: bayescal fit FOLDER -o MODEL")
+    if desk.ready:
+        raise Problem(409, "There is a model already. To start with another folder: bayescal serve, without a model.")
+
+
+def _action(desk: Desk, action: Callable[[], None]) -> Callable[[], Response]:
+    def act() -> Response:
+        _done(action)
+        return _json(desk.state(since=2**53))
+
+    return act
+
+
+def _done(work: Callable[..., T], *arguments: Any) -> T:
+    """What it returns; what the user can put right becomes a problem document."""
+    try:
+        return work(*arguments)
+    except BayescalError as error:
+        raise Problem(422, str(error)) from error
+
+
+def _jpeg(source: Path | str, size: int) -> Response:
+    if size not in SIZES:
+        raise Problem(422, f"size: expected one of {', '.join(map(str, SIZES))}")
+    return Response(_done(picture, source, size), media_type="image/jpeg", headers=_FOR_EVER)
+
+
+def _json(content: Any) -> Response:
+    return JSONResponse(jsonable(content))
+
+
+def _file(content: bytes, kind: str, name: str) -> Response:
+    return Response(content, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
+
+
+def _static_files() -> dict[str, bytes]:
+    """What may be asked for below /static/, read once: nothing else of the disk can be."""
+    folder = files("bayescal.serving") / "static"
+    return {entry.name: entry.read_bytes() for entry in folder.iterdir() if os.path.splitext(entry.name)[1] in _KINDS}

@@ -1,0 +1,242 @@
+"""What the page works on: the model in use, the images beside it, what is being learned.
+
+    nothing yet ──fit──► a model with its collection ──teach──► a taught model ──undo──► the one before
+
+The model that the server was started with is never changed. Taught models are numbered folders beside the labels;
+which one is in use stands in the journal, so that a restart and other processes find the same.
+"""
+
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from bayescal.data.images import content_hash
+from bayescal.errors import BayescalError, DataError
+from bayescal.estimator.base_predictor import BasePredictor
+from bayescal.serving import quality, start
+from bayescal.serving.collection import Collection
+from bayescal.serving.job import Jobs
+from bayescal.serving.labels import AddedImage, Label, LabelStore
+from bayescal.serving.service import Service
+from bayescal.serving.teaching import MODELS, teach
+from bayescal.serving.torch_engine import TorchEngine
+from bayescal.util.jsonable import jsonable
+
+CHECKPOINTS = ".checkpoints"  # where teaching that was interrupted continues
+HERE = "here"  # the environment of images whose user says nothing about where they come from
+LoadModel = Callable[[Path], BasePredictor]
+
+
+class Desk:
+    """One model, or none yet, and what a user does with it; called by several threads."""
+
+    def __init__(self, load: LoadModel, *, local: bool, labels: Path | None = None, threads: int = 1):
+        """`load` reads a model folder; `threads`: cores of one forward pass of the API's engine.
+
+        `local`: nobody but this machine can ask, so that its folders may be looked at. `labels`: where images and
+        labels are kept; None: beside the model.
+        """
+        self._load, self._labels, self._threads, self.local = load, labels, threads, local
+        self._service: Service | None = None
+        self.session = secrets.token_hex(8)  # by which a page notices that the server was started anew
+        self.jobs = Jobs()
+        self._mutex = threading.RLock()
+        self.model: Path | None = None
+        self.base: BasePredictor | None = None  # the model that the server was started with
+        self._collection: Collection | None = None
+        self._in_use = 0  # number of the model that answers here
+
+    def open(self, model: Path, base: BasePredictor | None = None) -> None:
+        """Work with this model from now on, and with what was taught to it before."""
+        base = base or self._load(model)
+        folder = self._labels or model.with_name(f"{model.name}-labels")
+        with self._mutex:
+            self.model, self.base, self._in_use = model, base, 0
+            self._collection = Collection(base, LabelStore(folder))
+            self.session = secrets.token_hex(8)
+            self._follow()
+            if self._in_use == 0:
+                self._answer_with(base)
+
+    def answers_by(self, service: Service) -> None:
+        """The API's service, which is to answer from the same model as the page."""
+        self._service = service
+
+    def _answer_with(self, predictor: BasePredictor) -> None:
+        if self._service is not None:
+            self._service.engine = TorchEngine(predictor, self._threads)
+
+    @property
+    def collection(self) -> Collection:
+        """Of the model in use, also if another process has just taught it."""
+        if self._collection is None:
+            raise DataError("there is no model yet: choose a folder with images to learn from")
+        self._follow()
+        return self._collection
+
+    @property
+    def ready(self) -> bool:
+        return self._collection is not None
+
+    def _follow(self) -> None:
+        """Use the model that the journal names."""
+        with self._mutex:
+            assert self._collection is not None
+            assert self.base is not None
+            store = self._collection.store
+            store.refresh()
+            number = store.model.number
+            if number != self._in_use:
+                predictor = self.base if number == 0 else self._load(store.folder / MODELS / str(number))
+                self._collection.use(predictor)
+                self._answer_with(predictor)
+                self._in_use = number
+
+    # ---- what the page asks for -----------------------------------------------------------------------------------
+
+    def state(self, since: int = 0) -> dict[str, Any]:
+        """All that the page shows, or what has changed since it asked last."""
+        job = None if self.jobs.progress is None else jsonable(asdict(self.jobs.progress))
+        if not self.ready:
+            return {"session": self.session, "model": None, "local": self.local, "job": job}
+        collection = self.collection
+        changes = collection.store.changes
+        entries = collection.entries(since)
+        return {
+            "session": self.session,
+            "local": self.local,
+            "changes": changes,
+            "model": self._about(collection),
+            "images": entries,
+            "new_labels": sum(not learned for _, learned in self._labelled(collection)),
+            "job": job,
+        }
+
+    def _about(self, collection: Collection) -> dict[str, Any]:
+        p, store = collection.predictor, collection.store
+        return {
+            "name": self.model.name if self.model else "",
+            "path": str(self.model),
+            "labels": str(store.folder),
+            "number": store.model.number,
+            "about": dict(store.model.about),
+            "can_undo": bool(store.model.number),
+            "method": p.method_name,
+            "classes": [str(name) for name in p.classes],
+            "environments": [str(name) for name in p.environments],
+            "unsure_below": min(p.threshold, 1.0),
+            "knows_familiarity": p.familiarity is not None,
+            "teachable": p.training is not None,
+        }
+
+    def image(self, image: str) -> AddedImage:
+        found = self.collection.store.get(image)
+        if found is None or found.removed:
+            raise DataError("there is no such image here")
+        return found
+
+    def training_image(self, number: int) -> str:
+        """Where a training image is, if its file is still what the model learned from."""
+        training = self.collection.predictor.training
+        if training is None or not 0 <= number < len(training):
+            raise DataError("the model keeps no such training image")
+        path = training.names[number]
+        if not Path(path).is_file() or content_hash(path) != training.hashes[number].tobytes().hex():
+            raise DataError("the file of this training image is gone or has changed")
+        return path
+
+    @property
+    def model_in_use(self) -> Path:
+        """The folder of the model that answers."""
+        store, model = self.collection.store, self.model
+        assert model is not None
+        return store.folder / MODELS / str(store.model.number) if store.model.number else model
+
+    def queue(self) -> list[str]:
+        """Images without a label, those first from which the model would learn most."""
+        collection = self.collection
+        images = [i for i, learned in zip(*_with_learned(collection), strict=True) if i.label is None and not learned]
+        return [images[n].id for n in next_to_label(collection.predictor, collection.features(images))]
+
+    def label(self, given: list[tuple[str, str | None, str | None]]) -> None:
+        """(image, class, environment) each; a class of None takes the label back."""
+        self.collection.store.label(
+            [(image, None if name is None else Label(name, place or HERE)) for image, name, place in given]
+        )
+
+    def quality(self) -> dict[str, Any]:
+        collection = self.collection
+        fresh = [image for image, learned in self._labelled(collection) if not learned]
+        return quality.report(collection.predictor, collection.features(fresh), [image.label for image in fresh])
+
+    # ---- what it does in the background ---------------------------------------------------------------------------
+
+    def teach(self) -> None:
+        """Refit with the labels; answers come from the new model when it is done."""
+        collection, base = self.collection, self.base
+        assert base is not None
+        labelled = self._labelled(collection)
+        if not any(not learned for _, learned in labelled):
+            raise DataError("there is nothing new to teach: label some images first")
+        images = [image for image, _ in labelled]
+
+        def work() -> dict[str, Any]:
+            store = collection.store
+            taught = teach(base, collection.bank, images, [store.path(i) for i in images], store.folder / CHECKPOINTS)
+            number = max([0, *(int(p.name) for p in (store.folder / MODELS).glob("[0-9]*") if p.name.isdigit())]) + 1
+            before = _answers(collection)
+            taught.predictor.save(store.folder / MODELS / str(number))
+            about = {**taught.about, "labels": len(images), "previous": store.model.number}
+            store.use_model(number, about)
+            self._follow()
+            after = _answers(collection)
+            changed = sum(after[image] != answer for image, answer in before.items() if image in after)
+            return {**about, "number": number, "changed": changed, "others": len(after)}
+
+        self.jobs.start("teach", work)
+
+    def undo(self) -> None:
+        """Back to the model before the one in use."""
+        if self.jobs.running:
+            raise BayescalError("something is being learned: wait until it is done, or stop it")
+        store = self.collection.store
+        if not store.model.number:
+            raise DataError("there is nothing to undo: this is the model that the server was started with")
+        store.use_model(store.previous.number, store.previous.about)
+        self._follow()
+
+    def fit(self, path: str, output: str) -> None:
+        """Learn a model from a folder on this machine, and work with it."""
+
+        def work() -> dict[str, Any]:
+            model = start.fit(path, output)
+            self.open(model)
+            return {"model": str(model)}
+
+        self.jobs.start("fit", work)
+
+    @staticmethod
+    def _labelled(collection: Collection) -> list[tuple[AddedImage, bool]]:
+        """Images with a label, and whether the model has learned from them as they are labelled now."""
+        return [(i, learned) for i, learned in zip(*_with_learned(collection), strict=True) if i.label is not None]
+
+
+def next_to_label(predictor: BasePredictor, features: Tensor) -> list[int]:
+    return (
+        (-predictor.posterior(features).probs.max(1).values).argsort(descending=True).tolist() if len(features) else []
+    )
+
+
+def _with_learned(collection: Collection) -> tuple[list[AddedImage], list[bool]]:
+    images = collection.present()
+    return images, collection.learned(images)
+
+
+def _answers(collection: Collection) -> dict[str, str]:
+    """The answers to images without a label."""
+    return {entry["id"]: entry["answer"]["class"] for entry in collection.entries() if entry["label"] is None}

@@ -1,0 +1,124 @@
+"""Starting without a model: choose a folder on this machine, see what is in it, learn from it.
+
+Only for a server that nobody but this machine can reach. Folders are listed below the user's home and the folder the
+server was started in; one that lies elsewhere can be typed.
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from bayescal.data import read_manifest
+from bayescal.data.images import IMAGE_SUFFIXES, is_visible
+from bayescal.errors import DataError
+from bayescal.estimator.artifact import CONFIG, TENSORS, check_output
+from bayescal.estimator.classifier import FewShotClassifier
+from bayescal.estimator.training_data import choose_training_data
+from bayescal.serving.problems import Problem
+from bayescal.util.suggest import or_did_you_mean
+
+LISTED = 500  # folders that are shown of one folder
+COUNTED = 1000  # files that are looked at to say how many images lie in a folder
+EXAMPLES = 6  # images that are shown of what was found
+
+
+def roots() -> list[Path]:
+    """Folders below which the page may look around."""
+    found = [Path.cwd().resolve()]
+    try:
+        home = Path.home().resolve()
+    except RuntimeError:  # a user without a home
+        return found
+    return found if home == found[0] else [*found, home]
+
+
+def list_folder(path: str | None) -> dict[str, Any]:
+    """What lies in a folder below one of the roots, links followed: other folders, models, how many images."""
+    folder = Path(path).expanduser().resolve() if path else roots()[0]
+    if not any(folder.is_relative_to(root) for root in roots()):
+        raise Problem(403, f"{folder} lies outside the folders that can be browsed here: type its path instead")
+    try:
+        entries = sorted((e for e in os.scandir(folder) if is_visible(e.name)), key=lambda e: e.name.lower())
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be opened ({error.strerror or error})") from error
+    inside = [Path(e.path) for e in entries if e.is_dir()]
+    parent = folder.parent if any(folder.parent.is_relative_to(root) for root in roots()) else None
+    return {
+        "path": str(folder),
+        "parent": str(parent) if parent and parent != folder else None,
+        "roots": [str(root) for root in roots()],
+        "folders": [{"name": p.name, "path": str(p), "model": is_model(p)} for p in inside[:LISTED]],
+        "more": max(0, len(inside) - LISTED),
+        "images": sum(Path(e.name).suffix.lower() in IMAGE_SUFFIXES for e in entries[:COUNTED]),
+        "model": is_model(folder),
+    }
+
+
+def is_model(folder: Path) -> bool:
+    return (folder / CONFIG).is_file() and (folder / TENSORS).is_file()
+
+
+def look(path: str) -> dict[str, Any]:
+    """What `fit` would learn from a folder or list of images: classes × environments, and what is missing."""
+    data = _existing(path)
+    if is_model(data):
+        return {"path": str(data), "model": True}
+    manifest = read_manifest(data)
+    counts = manifest.counts()
+    empty = manifest.missing_cells()
+    notes = [f"{name}: no image in {environment}" for name, environment in empty[:5]]
+    if len(empty) > 5:
+        notes.append(f"and {len(empty) - 5} more gaps like these")
+    if len(manifest.environments) == 1:
+        notes.append(
+            "All images come from one environment, so nothing can tell how well the model will do in another one. "
+            "Put images of other places into folders of their own: PLACE/CLASS/image."
+        )
+    if rare := [n for n, row in zip(manifest.classes, counts, strict=True) if row.sum() < 4]:
+        notes.append(f"Fewer than 4 images: {', '.join(rare[:10])}. More of them make the answers better.")
+    step = max(1, len(manifest) // EXAMPLES)
+    return {
+        "path": str(data),
+        "model": False,
+        "images": len(manifest),
+        "classes": list(manifest.classes),
+        "environments": list(manifest.environments),
+        "counts": counts.tolist(),
+        "notes": notes,
+        "examples": [Path(p).name for p in manifest.paths[::step][:EXAMPLES]],
+        "output": str(free_name(Path.cwd() / f"{_plain(data.stem)}-model")),
+    }
+
+
+def fit(path: str, output: str) -> Path:
+    """Learn from a folder and write the model; where it is. Progress is told to whoever watches."""
+    target = Path(os.path.abspath(Path(output).expanduser()))
+    check_output(target, overwrite=False)
+    chosen = choose_training_data(read_manifest(_existing(path)), [], None, None, seed=1)
+    classifier = FewShotClassifier(verbose=True)
+    classifier.fit(chosen, checkpoints=target.with_name(f".{target.name}.checkpoints"))
+    classifier.save(target)
+    return target
+
+
+def free_name(path: Path) -> Path:
+    """The path, or the first of path-2, path-3, … that nothing has."""
+    number, free = 2, path
+    while free.exists():
+        free, number = path.with_name(f"{path.name}-{number}"), number + 1
+    return free
+
+
+def _existing(path: str) -> Path:
+    if not path.strip() or "\0" in path:
+        raise DataError("expected the path of a folder with images")
+    data = Path(path.strip()).expanduser().absolute()
+    if not data.exists():
+        names = [p.name for p in data.parent.iterdir() if p.is_dir()] if data.parent.is_dir() else []
+        raise DataError(f"{data}: there is no such folder{or_did_you_mean(data.name, names)}")
+    return data
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "my"
