@@ -63,7 +63,12 @@ SEARCHED = [  # on the validation images
 ]
 SETTINGS: dict[str, list[Config]] = {
     "clip": product(template=TEMPLATES),
-    "coop": product(learning_rate=[0.002, 0.01, 0.02, 0.05]),
+    "coop": product(learning_rate=[0.01, 0.02, 0.05, 0.1], class_specific=[False, True]),
+    "cal": product(learning_rate=[0.02, 0.1], class_specific=[False, True]),
+    "bayes-cal": [
+        *product(beta=[1.0, 0.3, 0.1, 0.03], class_specific=[True, False]),
+        *product(beta=[0.3, 0.1], prior_scale=[0.5], learning_rate=[0.05]),
+    ],
     "clip-adapter": [
         *product(learning_rate=[3e-4, 1e-3], ratio=[0.2, 0.5]),  # 30 epochs of 32 images
         *product(learning_rate=[3e-4, 1e-3], ratio=[0.2, 0.5], epochs=[150], batch_size=[FULL]),

@@ -20,6 +20,7 @@ from bayescal.demo.scenes import AS_TRAINED, FIT, LYING_CUE, NEW_PLACE, REVERSED
 from bayescal.errors import DataError
 from bayescal.estimator import members
 from bayescal.evaluation import metrics
+from bayescal.features import FeatureBank
 from command_line import _own_cache
 
 __all__ = ["_own_cache"]
@@ -95,23 +96,30 @@ def test_scores_are_those_of_the_chosen_run(questions, backbone, found):
 
 
 def test_fit_is_the_classifier_as_it_comes(questions, found):
+    """The seeds of a scene are trained as one stack; each is what `fit` makes of its labelled images by itself."""
     outcomes, fitted = found[NEW_PLACE]
-    assert fitted[1].get_params() == FewShotClassifier(seed=1).get_params()
-    scene = questions[0].scenes[0]
-    rows = scene.tests[questions[0].headline]
-    answers = fitted[1].predict([scene.manifest.paths[i] for i in rows])
-    truth = np.array(scene.manifest.classes)[scene.manifest.class_ids[rows]]
+    question = questions[0]
+    scene, manifest = question.scenes[0], question.scenes[0].manifest
+    labelled = np.sort(np.concatenate(scene.split(1)))
+    alone = FewShotClassifier(seed=1).fit(manifest.select(labelled))
+    rows = scene.tests[question.headline]
+    features = scene.features(rows)[0]
+    expected = alone.predictor_.details(features)
+    found_of = fitted[1].details(features)
+    np.testing.assert_allclose(found_of.probabilities, expected.probabilities, atol=1e-3)
+    assert fitted[1].threshold == pytest.approx(alone.threshold_, abs=1e-3)
+    truth = np.array(manifest.classes)[manifest.class_ids[rows]]
     (by_method,) = outcomes.values()
-    assert by_method[FIT].accuracy[0] == pytest.approx((answers == truth).mean())
-    assert by_method[FIT].title.startswith("fit --method ")
+    assert by_method[FIT].accuracy[0] == pytest.approx((found_of.labels == truth).mean())
+    assert by_method[FIT].title == "fit (default)"
     assert list(by_method) == ["clip", "coop", "cal", "bayes-cal", FIT]
 
 
 def test_three_answers_are_real_ones(questions, found):
-    scene, classifier = questions[0].scenes[0], found[NEW_PLACE][1][1]
-    row = run.three_answers(scene, classifier, questions[0].headline)
+    scene, model = questions[0].scenes[0], found[NEW_PLACE][1][1]
+    row = run.three_answers(scene, model, questions[0].headline)
     assert len(row.images) == len(row.captions) == 3
-    details = classifier.details(row.images)
+    details = model.details(FeatureBank(model.backbone).encode(row.images).features)
     for i, caption in enumerate(row.captions):
         answer, confidence, place, truth = re.fullmatch(
             r"(\w+) \((\d+) %\), most like ([a-z ]+); truth: (\w+)", caption
@@ -167,7 +175,7 @@ def test_sentences_follow_the_numbers():
     worse = {**place, "bayes-cal": of("bayes-cal", 0.4, 0.42, 0.41), "clip": of("clip", 0.5, 0.5, 0.5)}
     said = words.new_place({"brick, never seen": worse}, 0.2, 12)
     assert "already reads 50 %" in said
-    assert "Bayes-CAL reads 41 %, clearly behind cal (−20.0 ± 0.0 points)" in said
+    assert "Bayes-CAL reads 41 %, clearly behind fit (−29.0 ± 0.6 points)" in said
 
 
 def test_who_falls_for_the_colour():
@@ -176,7 +184,7 @@ def test_who_falls_for_the_colour():
     after = {name: of(name, 0.88, 0.9) for name in names} | {"erm": of("erm", 0.5, 0.51)}
     said = words.lying_cue({AS_TRAINED: before, REVERSED: after})
     assert said.startswith("With the paints exchanged, erm (90 % → 50 %) falls for the colour; clip")
-    assert "bayes-cal (90 % → 89 %) hold." in said
+    assert "bayes-cal (90 % → 89 %) and fit (90 % → 89 %) hold." in said
     all_fall = {name: of(name, 0.5, 0.51) for name in names}
     said = words.lying_cue({AS_TRAINED: before, REVERSED: all_fall})
     assert "fall for the colour. Bayes-CAL is level with" in said
@@ -203,7 +211,7 @@ def outcomes_of(question: dict) -> compare.Outcomes:
 def test_committed_sentences_are_those_of_the_committed_numbers():
     content = committed()
     place, cue = (content["questions"][key] for key in (NEW_PLACE, LYING_CUE))
-    assert place["sentence"] == words.new_place(outcomes_of(place), place["chance"], place["shots"])
+    assert place["sentence"] == words.new_place(outcomes_of(place), place["chance"], place["labelled"])
     assert cue["sentence"] == words.lying_cue(outcomes_of(cue))
     for question in (place, cue):
         for methods in question["tests"].values():

@@ -12,7 +12,7 @@ def demo(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where images, picture and the trained model go.")
     ] = Path("demo-output"),
-    seeds: Annotated[str, typer.Option(metavar="N,N,…", help="Seeds, separated by commas.")] = "1,2,3,4,5,6",
+    seeds: Annotated[str, typer.Option(metavar="N,N,…", help="Seeds, separated by commas.")] = "1,2,3,4",
     force: Force = False,
 ) -> None:
     """Two questions: symbols that no word names, read in a style never seen; and colours that lie about the class.

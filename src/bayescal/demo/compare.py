@@ -1,10 +1,11 @@
 """Every method on the same images: trained, chosen on validation images, and scored where it was never trained.
 
-A method tries the few settings below and keeps, for each seed, the one that validates best in the training
-environments; nothing is chosen on a test. `fit` is `FewShotClassifier("logistic-regression")`, on the same images.
+A method learns from half of the labelled images, tries the few settings below and keeps, for each seed, the one that
+does best on the other half; nothing is chosen on a test. `fit` is what `bayescal fit` does when nothing is said: it
+learns from all labelled images and judges by environments left out (docs/auto.md).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -12,33 +13,25 @@ from typing import Any
 import numpy as np
 import torch
 
-from bayescal import FewShotClassifier
 from bayescal.backbones.base import Backbone
 from bayescal.demo.scenes import FIT, Question, Scene
+from bayescal.estimator.auto import stacked_predictor
+from bayescal.estimator.labelled_images import LabelledImages
+from bayescal.estimator.predictor import StackedPredictor
+from bayescal.estimator.stacked_training import Case, train_stacked
 from bayescal.evaluation.calibration import unsure_threshold
 from bayescal.evaluation.scoring import Scores, score
 from bayescal.evaluation.statistics import mean_and_error
 from bayescal.methods import get_method
 from bayescal.methods.hyperparameters import Config, default_config
+from bayescal.training.problem import Problem
 from bayescal.training.runs import Run, RunResult
 from bayescal.training.stack import train_runs
 
 POSTERIOR_SAMPLES = 20
-# What `fit` does by default mixes this method with ten others and takes minutes for all of these seeds (docs/auto.md).
-FAST = "logistic-regression"
-# Bayes-CAL as the paper trains it, so that its trainings are as short as CAL's.
-LIKE_CAL: Mapping[str, Any] = {
-    "optimizer": "sgd", "epochs": 30, "batch_size": 32, "class_specific": False, "beta": 1.0, "initial_scale": 0.3,
-}  # fmt: skip
-# What is tried besides a method's defaults, as far as it has these options.
-# A context of its own for each class: where names say nothing, a context that classes share cannot tell them apart.
-# A loose prior and a small initial scale: where names say nothing, the prior sits in the wrong place, and trainings of
-# sixty steps are too short to average out much noise in thousands of numbers.
-TRIED: Sequence[Mapping[str, Any]] = (
-    {},
-    {"class_specific": True},
-    {"class_specific": True, "beta": 0.01, "initial_scale": 0.05},
-)
+# What is tried besides a method's defaults, as far as it has these options: a context of its own for each class. Where
+# names say nothing, a context that classes share cannot tell them apart. (Bayes-CAL has one by default.)
+TRIED: Sequence[Mapping[str, Any]] = ({}, {"class_specific": True})
 
 
 @dataclass(frozen=True)
@@ -65,8 +58,8 @@ Outcomes = dict[str, dict[str, Outcome]]  # test → method → outcome
 
 def compare(
     question: Question, backbone: Backbone, seeds: Sequence[int], say: Callable[[str], None] = print
-) -> tuple[Outcomes, dict[int, FewShotClassifier]]:
-    """The outcomes of a question, and the classifiers that `fit` made, by seed."""
+) -> tuple[Outcomes, dict[int, StackedPredictor]]:
+    """The outcomes of a question, and the models that `fit` made, by seed."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # tensors are small: several threads would mostly wait for each other
     try:
@@ -77,8 +70,8 @@ def compare(
 
 def _compare(
     question: Question, backbone: Backbone, seeds: Sequence[int], say: Callable[[str], None]
-) -> tuple[Outcomes, dict[int, FewShotClassifier]]:
-    fitted = {seed: fit(question.scene(seed), seed) for seed in seeds}
+) -> tuple[Outcomes, dict[int, StackedPredictor]]:
+    fitted = fit(question, backbone, seeds)
     found: dict[str, dict[int, dict[str, Scores]]] = {}
     for method in question.methods:
         if method == FIT:
@@ -86,22 +79,18 @@ def _compare(
         else:
             chosen = train(question, method, backbone, seeds)
             found[method] = {seed: _scores(question.scene(seed), chosen[seed]) for seed in seeds}
-        say(f"{question.title}: {title_of(method, fitted.values())}")
+        say(f"{question.title}: {title_of(method)}")
     return {
         test: {
-            method: _outcome(method, title_of(method, fitted.values()), [own[seed][test] for seed in seeds])
+            method: _outcome(method, title_of(method), [own[seed][test] for seed in seeds])
             for method, own in found.items()
         }
         for test in question.tests
     }, fitted
 
 
-def title_of(method: str, fitted: Iterable[FewShotClassifier] = ()) -> str:
-    """ "Bayes-CAL"; of `fit`, with the method that it used: "fit --method logistic-regression"."""
-    if method != FIT:
-        return get_method(method).title
-    used = dict.fromkeys(classifier.predictor_.method_name for classifier in fitted)
-    return f"fit --method {', '.join(used)}"
+def title_of(method: str) -> str:
+    return "fit (default)" if method == FIT else get_method(method).title
 
 
 def _outcome(method: str, title: str, scores: Sequence[Scores]) -> Outcome:
@@ -115,8 +104,7 @@ def _outcome(method: str, title: str, scores: Sequence[Scores]) -> Outcome:
 def configs(method: str, backbone: Backbone) -> list[Config]:
     """The settings that a method tries, its defaults first."""
     space = get_method(method).space
-    start = LIKE_CAL if "optimizer" in space else {}
-    given = [{**start, **{name: value for name, value in tried.items() if name in space}} for tried in TRIED]
+    given = [{name: value for name, value in tried.items() if name in space} for tried in TRIED]
     found = [default_config(space, backbone.defaults, **own) for own in given]
     return [config for i, config in enumerate(found) if config not in found[:i]]
 
@@ -161,24 +149,37 @@ def _score(scene: Scene, rows: np.ndarray, probs: torch.Tensor, threshold: torch
 # --- fit -------------------------------------------------------------------------------------------------------------
 
 
-def fit(scene: Scene, seed: int) -> FewShotClassifier:
-    """A fast method of `fit`, on the images that the others learn from and validate on."""
-    train, val = scene.split(seed)
-    rows, manifest = np.concatenate([train, val]), scene.manifest
-    return FewShotClassifier(FAST, seed=seed).fit(
-        [manifest.paths[i] for i in rows],
-        [manifest.classes[manifest.class_ids[i]] for i in rows],
-        [manifest.environments[manifest.environment_ids[i]] for i in rows],
-        validation=[False] * len(train) + [True] * len(val),
-    )
+def fit(question: Question, backbone: Backbone, seeds: Sequence[int]) -> dict[int, StackedPredictor]:
+    """What `fit` makes of all labelled images of each seed; the seeds of a scene are trained together."""
+    fitted = {}
+    for scene in question.scenes:
+        mine = [seed for seed in seeds if question.scene(seed) is scene]
+        if mine:
+            fitted |= _fit_scene(scene, backbone, mine)
+    return fitted
 
 
-def _fit_scores(scene: Scene, classifier: FewShotClassifier) -> dict[str, Scores]:
-    order = [classifier.classes_.tolist().index(name) for name in scene.manifest.classes]
-    threshold = torch.tensor([classifier.threshold_], dtype=torch.float64)
+def _fit_scene(scene: Scene, backbone: Backbone, seeds: Sequence[int]) -> dict[int, StackedPredictor]:
+    labelled = {seed: np.sort(np.concatenate(scene.split(seed))) for seed in seeds}
+    rows = np.unique(np.concatenate(list(labelled.values())))  # what is tested on is not among them
+    images = LabelledImages.from_manifest(scene.manifest.select(rows))
+    problem = Problem.of(
+        backbone, scene.problem.features[torch.from_numpy(rows)], images.class_ids, images.environment_ids,
+        images.class_words, images.environment_words,
+    )  # fmt: skip
+    cases = [Case(torch.from_numpy(np.searchsorted(rows, labelled[seed])), seed) for seed in seeds]
+    stacks = train_stacked(problem, backbone.defaults, cases, POSTERIOR_SAMPLES)
+    return {
+        seed: stacked_predictor(backbone, problem, images, stacked, POSTERIOR_SAMPLES)
+        for seed, stacked in zip(seeds, stacks, strict=True)
+    }
+
+
+def _fit_scores(scene: Scene, model: StackedPredictor) -> dict[str, Scores]:
+    order = [model.classes.index(name) for name in scene.manifest.classes]
+    threshold = torch.tensor([model.threshold], dtype=torch.float64)
     found = {}
     for name, rows in scene.tests.items():
-        details = classifier.predictor_.details(scene.features(rows)[0])
-        probs = torch.from_numpy(details.probabilities[:, order]).float()[None]
+        probs = model.posterior(scene.features(rows)[0]).probs[:, order][None]
         found[name] = _score(scene, rows, probs, threshold)
     return found

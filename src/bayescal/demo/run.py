@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from bayescal import FewShotClassifier
+    from bayescal.estimator.predictor import StackedPredictor
 
-SEEDS = (1, 2, 3, 4, 5, 6)
+SEEDS = (1, 2, 3, 4)
 WRITTEN = ("demo.png", "results.json", "model", NEW_PLACE, f"{LYING_CUE}-0", f"{LYING_CUE}-1")
 
 
@@ -51,7 +51,7 @@ def run_demo(
     backbone = load_backbone("mini")
     questions = prepare(output, backbone)
     outcomes: dict[str, Outcomes] = {}
-    fitted: dict[str, dict[int, FewShotClassifier]] = {}
+    fitted: dict[str, dict[int, StackedPredictor]] = {}
     sentences: dict[str, str] = {}
     for question in questions:
         say = lambda text: console.print(text, style="dim")  # noqa: E731
@@ -60,10 +60,10 @@ def run_demo(
         for shown in tables(question, outcomes[question.key], len(seeds)):
             console.print(shown)
         console.print(sentences[question.key], end="\n\n")
-    classifier = fitted[NEW_PLACE][seeds[0]]
-    answers = three_answers(questions[0].scene(seeds[0]), classifier, questions[0].headline)
+    model = fitted[NEW_PLACE][seeds[0]]
+    answers = three_answers(questions[0].scene(seeds[0]), model, questions[0].headline)
     save_figure(picture(questions, outcomes, sentences, answers), output / "demo.png")
-    classifier.save(output / "model", overwrite=force)
+    model.save(output / "model", overwrite=force)
     seconds = round(time.perf_counter() - started)
     write_text(output / "results.json", results(questions, outcomes, sentences, seeds))
     scene = questions[0].scene(seeds[0])
@@ -74,7 +74,7 @@ def run_demo(
 
 def sentence(question: Question, outcomes: Outcomes) -> str:
     if question.key == NEW_PLACE:
-        return words.new_place(outcomes, question.chance, question.shots)
+        return words.new_place(outcomes, question.chance, question.labelled)
     return words.lying_cue(outcomes)
 
 
@@ -85,7 +85,7 @@ def tables(question: Question, outcomes: Outcomes, n_seeds: int) -> "list[Table]
     found = []
     for test, by_method in outcomes.items():
         table = Table(
-            title=f"{question.title} — {test}: %, {question.shots} labelled images per class, {n_seeds} seeds",
+            title=f"{question.title} — {test}: %, {question.labelled} labelled images per class, {n_seeds} seeds",
             title_justify="left",
             caption="Acc*: accuracy of the answers that were not “unsure”; coverage: their share",
             caption_justify="left",
@@ -109,10 +109,10 @@ def _percent(pair: tuple[float, float]) -> str:
 # --- the picture -----------------------------------------------------------------------------------------------------
 
 
-def three_answers(scene: Scene, classifier: "FewShotClassifier", test: str) -> ImageRow:
+def three_answers(scene: Scene, model: "StackedPredictor", test: str) -> ImageRow:
     """Three test images: one answered rightly, one that it is unsure about, one answered wrongly, where there are."""
     rows = scene.tests[test]
-    details = classifier.predictor_.details(scene.features(rows)[0])
+    details = model.details(scene.features(rows)[0])
     truth = np.array(scene.manifest.classes)[scene.manifest.class_ids[rows]]
     right = details.labels == truth
     kinds = (right & ~details.unsure, details.unsure, ~right & ~details.unsure)
@@ -203,7 +203,7 @@ def results(
         content["questions"][question.key] = {
             "title": question.title,
             "chance": question.chance,
-            "shots": question.shots,
+            "labelled": question.labelled,
             "sentence": sentences[question.key],
             "tests": {
                 test: {method: asdict(own) for method, own in by_method.items()}

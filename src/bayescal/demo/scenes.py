@@ -68,8 +68,9 @@ class Question:
         return tuple(self.scenes[0].tests)
 
     @property
-    def shots(self) -> int:
-        return self.scenes[0].shots
+    def labelled(self) -> int:
+        """Labelled images of each class: half to train on, half to choose by; `fit` learns from all."""
+        return 2 * self.scenes[0].shots
 
     @property
     def chance(self) -> float:

@@ -28,18 +28,18 @@ def against(ours: Outcome, theirs: Outcome) -> str:
     return f"{where} {theirs.title} ({100 * mean:+.1f} ± {100 * error:.1f} points)".replace("-", "−")
 
 
-def new_place(outcomes: Outcomes, chance: float, shots: int) -> str:
+def new_place(outcomes: Outcomes, chance: float, labelled: int) -> str:
     """What labels teach where there are no words, and what declining to answer adds."""
     ((test, by_method),) = outcomes.items()
     ours, zero, fitted = by_method["bayes-cal"], by_method["clip"], by_method[FIT]
     best = max((own for name, own in by_method.items() if name != "clip"), key=lambda own: own.mean()[0])
     style = test.partition(",")[0]
     says = (
-        f"{_words(zero, chance)} After {shots} labelled images of each in three styles, {best.title} reads "
+        f"{_words(zero, chance)} After {labelled} labelled images of each in three styles, {best.title} reads "
         f"{percent(best.mean()[0])} of those in a style that nobody has shown it ({style})"
     )
     if best is not ours:
-        says += f"; Bayes-CAL reads {percent(ours.mean()[0])}, {against(ours, by_method['cal'])}"
+        says += f"; Bayes-CAL reads {percent(ours.mean()[0])}, {against(ours, best)}"
     coverage, right = fitted.mean("coverage")[0], fitted.mean("selective")[0]
     return f"{says}. {_abstaining(fitted, coverage, right)}"
 
@@ -65,7 +65,7 @@ def _abstaining(fitted: Outcome, coverage: float, right: float) -> str:
 def lying_cue(outcomes: Outcomes) -> str:
     """Who falls for the colour, who does not, and where Bayes-CAL stands."""
     before, after = outcomes[AS_TRAINED], outcomes[REVERSED]
-    falls = {name: before[name].mean()[0] - after[name].mean()[0] for name in after if name != FIT}
+    falls = {name: before[name].mean()[0] - after[name].mean()[0] for name in after}
     fallen = {name: fall for name, fall in falls.items() if fall > FALL}
     held = [name for name in falls if name not in fallen]
     parts = []
