@@ -13,6 +13,7 @@ from bayescal.cli.bench import bench
 from bayescal.cli.data import data_app
 from bayescal.cli.demo import demo
 from bayescal.cli.evaluate import evaluate
+from bayescal.cli.export import export
 from bayescal.cli.failures import reported
 from bayescal.cli.fit import fit
 from bayescal.cli.methods import methods
@@ -93,6 +94,12 @@ _add(
     "bayescal serve model",
     "curl -F images=@photo.jpg http://127.0.0.1:8000/v1/predict",
     "BAYESCAL_TOKEN=$(openssl rand -hex 16) bayescal serve model --host 0.0.0.0",
+)
+_add(
+    export,
+    "bayescal export model -o exported",
+    "bayescal export model -o exported --check photos --precision int8",
+    "bayescal export model -o exported --web onnxruntime-web",
 )
 _add(
     report,

@@ -24,15 +24,15 @@ def write_text(path: Path, text: str) -> None:
         raise BayescalError(f"could not write {path}: {error.strerror or error}") from error
 
 
-def check_folder(path: Path, force: bool, ours: Collection[str]) -> None:
-    """Refuse a folder that exists, or, with --force, one that holds anything but our files."""
+def check_folder(path: Path, force: bool, ours: Collection[str], what: str = "an evaluation") -> None:
+    """Refuse a folder that exists, or, with --force, one that holds anything but our files of `what`."""
     if not path.exists():
         return
     if not force:
         raise BayescalError(f"{path} exists already: choose another name with -o, or replace it with --force")
     strangers = sorted(p.name for p in path.iterdir() if p.name not in ours) if path.is_dir() else [path.name]
     if strangers:
-        raise BayescalError(f"{path} holds something else than an evaluation ({strangers[0]}): it is not replaced")
+        raise BayescalError(f"{path} holds something else than {what} ({strangers[0]}): it is not replaced")
 
 
 @contextmanager

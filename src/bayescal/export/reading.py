@@ -1,0 +1,146 @@
+"""An exported model in use: decoded images → `Prediction`. Needs numpy, Pillow and onnxruntime, and no torch.
+
+`bayescal-runtime` (the folder `runtime/`) is this module and what it imports, cut out of the package.
+"""
+
+import hashlib
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from bayescal.data.preprocess import Preprocess
+from bayescal.data.transforms import cropped
+from bayescal.errors import ArtifactError
+from bayescal.estimator.prediction import Prediction
+
+FORMAT, FORMAT_VERSION = "bayescal-export", 1
+MODEL, LABELS = "model.onnx", "labels.json"
+
+
+class ExportedModel:
+    """What is in a folder that `bayescal export` wrote. Its methods may be called by several threads at once.
+
+    `threads`: cores of one forward pass; None: all that this process may use.
+    """
+
+    name = "onnx"
+    width = None  # it takes images, not features
+
+    def __init__(self, path: str | Path, threads: int | None = None):
+        self.path = Path(path)
+        self.labels, graph = _read(self.path)
+        self.classes, self.environments = self.labels["classes"], self.labels["environments"]
+        threshold, unfamiliar = self.labels["threshold"], self.labels["unfamiliar_below"]
+        self.threshold = math.inf if threshold is None else float(threshold)
+        self.unfamiliar_below = -math.inf if unfamiliar is None else float(unfamiliar)
+        how = dict(self.labels["preprocessing"])
+        self.preprocess = Preprocess(**{**how, "mean": tuple(how["mean"]), "std": tuple(how["std"])})
+        self._session = _session(self.path, graph, usable_cores() if threads is None else threads)
+
+    def about(self) -> dict[str, Any]:
+        """Where the model comes from, and what it calls unsure and unfamiliar."""
+        labels = self.labels
+        return {
+            "method": labels["method"],
+            "backbone": {"name": labels["backbone"], "fingerprint": labels["fingerprint"]},
+            "unsure_below": labels["threshold"],
+            "unfamiliar_below": labels["unfamiliar_below"],
+            "expected": labels["expected"],
+        }
+
+    def pixels(self, image: Image.Image) -> np.ndarray:
+        """An upright RGB picture as the graph likes it best: (size, size, 3) uint8."""
+        return np.asarray(cropped(image, self.preprocess))
+
+    def predict_pixels(self, pixels: np.ndarray) -> Prediction:
+        """What is said of N images: (N, H, W, 3) uint8, of the size that `pixels` gives or any other."""
+        if pixels.ndim != 4 or pixels.shape[3] != 3 or pixels.dtype != np.uint8:
+            raise ValueError(f"expected (N, H, W, 3) uint8, found {pixels.shape} {pixels.dtype}")
+        names = ("probabilities", "entropy", "mutual_information", "disagreement", "familiarity", "environment")
+        values = self._session.run(list(names), {"images": np.ascontiguousarray(pixels)})
+        found: dict[str, np.ndarray] = dict(zip(names, values, strict=True))
+        probabilities, familiarity = found["probabilities"], found["familiarity"]
+        confidence = probabilities.max(1)
+        return Prediction(
+            labels=np.array(self.classes)[probabilities.argmax(1)],
+            probabilities=probabilities,
+            confidence=confidence,
+            unsure=confidence < self.threshold,
+            entropy=found["entropy"],
+            mutual_information=found["mutual_information"],
+            disagreement=found["disagreement"],
+            environment=np.array(self.environments)[found["environment"]],
+            familiarity=familiarity,
+            unfamiliar=familiarity < self.unfamiliar_below,
+        )
+
+    def predict_features(self, features: np.ndarray) -> Prediction:
+        raise ArtifactError("an exported model takes images, not features")
+
+
+def usable_cores() -> int:
+    """Cores this process may use, or fewer where OMP_NUM_THREADS says so."""
+    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    return max(1, min(here, int(limit))) if limit.isdecimal() else here
+
+
+def checksum(about: dict[str, Any]) -> str:
+    """SHA-256 of everything in labels.json but the checksum itself."""
+    canonical = json.dumps(about, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _read(path: Path) -> tuple[dict[str, Any], bytes]:
+    """labels.json without its checksum, and the graph, after checking that both are whole and unchanged."""
+    file = path / LABELS
+    if not file.is_file() or not (path / MODEL).is_file():
+        raise ArtifactError(
+            f"{path} is not an exported model: expected a folder with {MODEL} and {LABELS} (bayescal export)"
+        )
+    try:
+        about = json.loads(file.read_bytes())
+        graph = (path / MODEL).read_bytes()
+    except OSError as error:
+        raise ArtifactError(f"{error.filename} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise ArtifactError(f"{file} is damaged: {error}") from error
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
+        raise ArtifactError(f"{file} does not describe an exported model")
+    if about.get("format_version") != FORMAT_VERSION:
+        raise ArtifactError(
+            f"{path} has format version {about.get('format_version')}, this program reads version {FORMAT_VERSION}: "
+            "export the model again, or use the version it was written with"
+        )
+    if about.pop("checksum", None) != checksum(about):
+        raise ArtifactError(f"{file} was changed after it was written: export the model again")
+    expected = about["files"][MODEL]
+    if len(graph) != expected["bytes"]:
+        raise ArtifactError(
+            f"{path / MODEL} has {len(graph):,} bytes, expected {expected['bytes']:,}: it was cut short or replaced"
+        )
+    if hashlib.sha256(graph).hexdigest() != expected["sha256"]:
+        raise ArtifactError(f"{path / MODEL} was changed after it was written: export the model again")
+    return about, graph
+
+
+def _session(path: Path, graph: bytes, threads: int) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 3
+    # Threads that wait by spinning take the cores from those that decode images.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    try:
+        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime has its own errors, which no public name covers
+        reason = next(iter(str(error).splitlines()), "")
+        raise ArtifactError(
+            f"{path / MODEL} cannot be used by onnxruntime {onnxruntime.__version__}: {reason}"
+        ) from error
