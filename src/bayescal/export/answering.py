@@ -98,7 +98,7 @@ def check_exportable(predictor: BasePredictor) -> None:
     members = predictor.members.values() if isinstance(predictor, StackedPredictor) else [predictor]
     for member in members:
         method = member.bound if isinstance(member, MethodPredictor) else None
-        if method is not None and method.predict_chunk is None:
+        if method is not None and method.prompts_depend_on_images:
             raise BayescalError(
                 f"{method.title} cannot be exported: its text features depend on the images that it is asked about, so "
                 "it needs the text tower for every answer. Methods whose text features are fixed after training can be "
