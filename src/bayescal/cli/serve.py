@@ -2,11 +2,16 @@
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bayescal.cli.options import Device, MovedBackbone
+
+if TYPE_CHECKING:
+    from bayescal.serving.desk import Desk
+    from bayescal.serving.engine import Engine
+    from bayescal.serving.settings import Settings
 
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
@@ -73,12 +78,8 @@ def serve(
         if error.name not in ("fastapi", "uvicorn", "python_multipart", "prometheus_client", "starlette", "pydantic"):
             raise
         raise BayescalError(f"serving needs {error.name}: pip install 'bayescal[serve]'") from error
-    from bayescal.end_to_end import load_model
-    from bayescal.features.threads import usable_cores
-    from bayescal.serving.desk import Desk
     from bayescal.serving.engine import open_engine
     from bayescal.serving.settings import Settings
-    from bayescal.serving.torch_engine import TorchEngine
 
     settings = Settings(
         host=host,
@@ -90,21 +91,35 @@ def serve(
         max_upload=parse_size(max_upload, "--max-upload"),
         max_queue=max_queue,
     )
-    threads = max(1, usable_cores() // (workers or usable_cores()))
-    answering = open_engine(model, engine, backbone, device, threads) if model is not None else None
-    desk = None
-    if answering is None or isinstance(answering, TorchEngine):
-        desk = Desk(
-            lambda folder: load_model(folder, backbone, device),
-            local=settings.on_loopback,
-            labels=None if labels is None else labels.absolute(),
-            threads=threads,
-        )
-    app = create_app(answering, settings, desk)
-    if desk is not None and model is not None and isinstance(answering, TorchEngine):
+    answering = None if model is None else open_engine(model, engine, backbone, device, settings.threads)
+    exported = answering is not None and answering.name == "onnx"
+    desk = None if exported else _desk(model, answering, settings, backbone, device, labels)
+    what = "bayescal, without a model yet," if model is None else near(model)
+    run(create_app(answering, settings, desk), settings, lambda at: tell(f"{what} answers at {at} (Ctrl-C ends it)"))
+
+
+def _desk(
+    model: Path | None,
+    answering: "Engine | None",
+    settings: "Settings",
+    backbone: str | None,
+    device: str,
+    labels: Path | None,
+) -> "Desk":
+    """What the page works on; needs torch."""
+    from bayescal.end_to_end import load_model
+    from bayescal.serving.desk import Desk
+    from bayescal.serving.torch_engine import TorchEngine
+
+    desk = Desk(
+        lambda folder: load_model(folder, backbone, device),
+        local=settings.on_loopback,
+        labels=None if labels is None else labels.absolute(),
+        threads=settings.threads,
+    )
+    if model is not None and isinstance(answering, TorchEngine):
         desk.open(model.absolute(), answering.predictor)
-    what = near(model) if model is not None else "bayescal, without a model yet,"
-    run(app, settings, lambda address: tell(f"{what} answers at {address} (Ctrl-C ends it)"))
+    return desk
 
 
 def parse_size(text: str, option: str) -> int:

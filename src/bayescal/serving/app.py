@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -12,7 +12,6 @@ from starlette.responses import Response
 
 from bayescal import __version__
 from bayescal.serving.api import SCHEMAS, api
-from bayescal.serving.desk import Desk
 from bayescal.serving.engine import Engine
 from bayescal.serving.page import page
 from bayescal.serving.problems import Problem
@@ -20,8 +19,11 @@ from bayescal.serving.protection import Protection
 from bayescal.serving.service import Service
 from bayescal.serving.settings import Settings
 
+if TYPE_CHECKING:  # the desk needs torch, which is not there where an exported model is served
+    from bayescal.serving.desk import Desk
 
-def create_app(model: Engine | None, settings: Settings, desk: Desk | None = None) -> FastAPI:
+
+def create_app(model: Engine | None, settings: Settings, desk: "Desk | None" = None) -> FastAPI:
     """The server of a model; without one, only the page's start can be used. `app.state.service` is what answers.
 
     `desk`: what the page works on; None: a model that only answers (one that was exported).

@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
@@ -28,19 +28,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from bayescal.errors import BayescalError
-from bayescal.serving import downloads, start
 from bayescal.serving.bodies import Buffered, read_body
-from bayescal.serving.desk import Desk
 from bayescal.serving.labels import LONGEST_NAME
 from bayescal.serving.pictures import SIZES, picture
 from bayescal.serving.problems import Problem
 from bayescal.serving.settings import Settings
 from bayescal.util.jsonable import jsonable
 
+if TYPE_CHECKING:  # the desk needs torch, which is not there where an exported model is served
+    from bayescal.serving.desk import Desk
+
 _KINDS = {".html": "text/html; charset=utf-8", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_FOR_EVER = {
-    "Cache-Control": "private, max-age=31536000, immutable"
-}  # content by its hash
+_FOR_EVER = {"Cache-Control": "private, max-age=31536000, immutable"}  # content by its hash
 _ID = r"^[0-9a-f]{64}$"
 _NOTHING = {
     "session": "none", "model": None, "local": False, "job": None, "max_upload": 0,
@@ -79,7 +78,7 @@ class Fit(_Body):
     output: str = Field(min_length=1, max_length=4096)
 
 
-def page(desk: Desk | None, settings: Settings) -> APIRouter:
+def page(desk: "Desk | None", settings: Settings) -> APIRouter:
     """Routes of the page; without a desk, it says why there is nothing to see."""
     router = APIRouter()
     _add_files(router)
@@ -109,7 +108,7 @@ def _add_files(router: APIRouter) -> None:
         )
 
 
-def _add_images(router: APIRouter, desk: Desk, settings: Settings) -> None:
+def _add_images(router: APIRouter, desk: "Desk", settings: Settings) -> None:
     buffered = Buffered(settings.max_buffered)
 
     @router.get("/page/state")
@@ -139,7 +138,7 @@ def _add_images(router: APIRouter, desk: Desk, settings: Settings) -> None:
         return _jpeg(_done(lambda: desk.training_image(number)), size)
 
 
-def _add_labels(router: APIRouter, desk: Desk) -> None:
+def _add_labels(router: APIRouter, desk: "Desk") -> None:
     @router.post("/page/labels")
     def label(given: GivenLabels) -> Response:
         _done(lambda: desk.label([(one.image, one.class_name, one.environment) for one in given.labels]))
@@ -162,7 +161,9 @@ def _add_labels(router: APIRouter, desk: Desk) -> None:
         router.add_api_route(f"/page/{name}", _action(desk, action), methods=["POST"])
 
 
-def _add_downloads(router: APIRouter, desk: Desk) -> None:
+def _add_downloads(router: APIRouter, desk: "Desk") -> None:
+    from bayescal.serving import downloads
+
     @router.get("/page/download/answers.csv")
     def answers_csv() -> Response:
         return _file(
@@ -178,8 +179,9 @@ def _add_downloads(router: APIRouter, desk: Desk) -> None:
         return _file(_done(lambda: downloads.as_zip(desk.model_in_use, "model")), "application/zip", "model.zip")
 
 
-def _add_start(router: APIRouter, desk: Desk) -> None:
+def _add_start(router: APIRouter, desk: "Desk") -> None:
     """What looks at folders of this machine: for those who sit at it."""
+    from bayescal.serving import start
 
     @router.get("/page/folders")
     def folders(request: Request, path: Annotated[str | None, Query(max_length=4096)] = None) -> Response:
@@ -204,7 +206,7 @@ def _add_start(router: APIRouter, desk: Desk) -> None:
         return _json(desk.state())
 
 
-def _at_this_machine(desk: Desk, request: Request) -> None:
+def _at_this_machine(desk: "Desk", request: Request) -> None:
     at = request.client.host if request.client else ""
     if not desk.local or at not in ("127.0.0.1", "::1", "testclient"):
         raise Problem(403, "Folders can be chosen on the machine itself alone. Fit there: bayescal fit FOLDER -o MODEL")
@@ -212,7 +214,7 @@ def _at_this_machine(desk: Desk, request: Request) -> None:
         raise Problem(409, "There is a model already. To start with another folder: bayescal serve, without a model.")
 
 
-def _action(desk: Desk, action: Callable[[], None]) -> Callable[[], Response]:
+def _action(desk: "Desk", action: Callable[[], None]) -> Callable[[], Response]:
     def act() -> Response:
         _done(action)
         return _json(desk.state(since=2**53))

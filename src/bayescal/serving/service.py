@@ -9,14 +9,15 @@ import numpy as np
 
 from bayescal.data.images import ImageError, read_bytes
 from bayescal.estimator.answers import Answer, answers_of
-from bayescal.features.threads import usable_cores
 from bayescal.serving.batches import Batches
 from bayescal.serving.engine import Engine
 from bayescal.serving.metrics import Metrics
 from bayescal.serving.problems import Problem, busy
 from bayescal.serving.settings import Settings
+from bayescal.util.cores import usable_cpus
 
 Upload = tuple[str, bytes]  # the name that the client gave, and the file
+_MOST_DECODERS = 4  # each may hold a decoded image of `max_pixels`
 
 
 class Service:
@@ -32,12 +33,11 @@ class Service:
 
     def start(self) -> None:
         """Begin to work: threads exist from here to `close`."""
-        settings, cores = self.settings, usable_cores()
-        workers = settings.workers or cores
-        self._decoders = ThreadPoolExecutor(min(4, cores), thread_name_prefix="bayescal-decode")
+        settings = self.settings
+        self._decoders = ThreadPoolExecutor(min(_MOST_DECODERS, usable_cpus()), thread_name_prefix="bayescal-decode")
         self._images = Batches(
             lambda rows: self.known_engine().predict_pixels(rows),
-            workers,
+            settings.passes,
             settings.max_batch,
             settings.wait,
             self.metrics.pass_of,

@@ -4,6 +4,7 @@ import ipaddress
 from dataclasses import dataclass
 
 from bayescal.errors import BayescalError
+from bayescal.util.cores import usable_cpus
 
 MB = 1024 * 1024
 
@@ -50,6 +51,16 @@ class Settings:
             )
         if not 0 <= self.port <= 65535:
             raise BayescalError(f"--port {self.port}: expected a number from 0 to 65535")
+
+    @property
+    def passes(self) -> int:
+        """Forward passes at once."""
+        return self.workers or usable_cpus()
+
+    @property
+    def threads(self) -> int:
+        """Cores of one forward pass."""
+        return max(1, usable_cpus() // self.passes)
 
     @property
     def on_loopback(self) -> bool:
