@@ -120,6 +120,13 @@ def api(service: Service) -> APIRouter:
             "bayescal": __version__,
         }
 
+    _add_status(router, service)
+    return router
+
+
+def _add_status(router: APIRouter, service: Service) -> None:
+    """What whoever runs the server asks."""
+
     @router.get("/healthz", summary="Is there a server?", response_model=Status, responses=_refusals(421))
     async def health() -> dict[str, str]:
         return {"status": "ok"}
@@ -138,8 +145,6 @@ def api(service: Service) -> APIRouter:
     )
     async def metrics() -> Response:
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-    return router
 
 
 async def _answered(service: Service, content: Content) -> list[Answer]:

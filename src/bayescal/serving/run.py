@@ -23,7 +23,7 @@ def serve(app: FastAPI, settings: Settings, started: Callable[[str], None]) -> N
     port = listening.getsockname()[1]
     config = uvicorn.Config(
         app,
-        http=_protocol(settings),
+        http=type("Bounded", (Bounded,), {"settings": settings}),
         ws="none",
         lifespan="on",
         log_level=logging.WARNING,
@@ -54,64 +54,62 @@ def _listen(settings: Settings) -> socket.socket:
         ) from error
 
 
-def _protocol(settings: Settings) -> type[H11Protocol]:
+class Bounded(H11Protocol):
     """Uvicorn's HTTP/1.1 with a time for the headers and for reading the answer, and a number of connections."""
 
-    class Bounded(H11Protocol):
-        _patience: asyncio.TimerHandle | None = None
-        _reading: asyncio.TimerHandle | None = None
+    settings: Settings
+    _patience: asyncio.TimerHandle | None = None
+    _reading: asyncio.TimerHandle | None = None
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            if len(self.connections) > settings.max_connections:
-                self._refuse(busy("There are too many connections. Try again in a moment."))
-                return
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self.settings.max_connections:
+            self._refuse(busy("There are too many connections. Try again in a moment."))
+            return
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in (self._patience, self._reading):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._head_came()
+        elif self._patience is None:
             self._await_head()
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            for timer in (self._patience, self._reading):
-                if timer is not None:
-                    timer.cancel()
-            super().connection_lost(exc)
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._reading = self.loop.call_later(self.settings.body_seconds, self.transport.abort)
 
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            if self.cycle is not None and not self.cycle.response_complete:
-                self._head_came()
-            elif self._patience is None:
-                self._await_head()
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._reading is not None:
+            self._reading.cancel()
 
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            self._reading = self.loop.call_later(settings.body_seconds, self.transport.abort)
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(Problem(400, "This is not HTTP as it is written: the request could not be understood."))
 
-        def resume_writing(self) -> None:
-            super().resume_writing()
-            if self._reading is not None:
-                self._reading.cancel()
+    def _await_head(self) -> None:
+        """A request must have begun within this time, however slowly its headers come in."""
+        self._patience = self.loop.call_later(self.settings.head_seconds, self.transport.abort)
 
-        def send_400_response(self, msg: str) -> None:
-            self._refuse(Problem(400, "This is not HTTP as it is written: the request could not be understood."))
+    def _head_came(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
-        def _await_head(self) -> None:
-            """A request must have begun within this time, however slowly its headers come in."""
-            self._patience = self.loop.call_later(settings.head_seconds, self.transport.abort)
-
-        def _head_came(self) -> None:
-            if self._patience is not None:
-                self._patience.cancel()
-                self._patience = None
-
-        def _refuse(self, problem: Problem) -> None:
-            """An answer without a request that could be read, and the end of the connection."""
-            body = problem.body()
-            fields = {
-                "content-type": MEDIA_TYPE, "content-length": str(len(body)), "connection": "close", **problem.headers
-            }  # fmt: skip
-            if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-                head = [(name.encode(), value.encode()) for name, value in fields.items()]
-                self.transport.write(self.conn.send(h11.Response(status_code=problem.status, headers=head)) or b"")
-                self.transport.write(self.conn.send(h11.Data(data=body)) or b"")
-            self.transport.close()
-
-    return Bounded
+    def _refuse(self, problem: Problem) -> None:
+        """An answer without a request that could be read, and the end of the connection."""
+        body = problem.body()
+        fields = {
+            "content-type": MEDIA_TYPE, "content-length": str(len(body)), "connection": "close", **problem.headers
+        }  # fmt: skip
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            head = [(name.encode(), value.encode()) for name, value in fields.items()]
+            self.transport.write(self.conn.send(h11.Response(status_code=problem.status, headers=head)) or b"")
+            self.transport.write(self.conn.send(h11.Data(data=body)) or b"")
+        self.transport.close()
