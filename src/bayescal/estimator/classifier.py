@@ -28,7 +28,6 @@ from bayescal.methods import get_method, method_reference
 from bayescal.methods.contract import Method
 from bayescal.methods.hyperparameters import check_options
 
-UNSURE, UNFAMILIAR = "unsure", "unfamiliar"
 
 
 class FewShotClassifier(ClassifierMixin, BaseEstimator):
@@ -266,9 +265,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     def predict_selective(self, images: Sequence[Any]) -> np.ndarray:
         """The most probable class of each image; "unfamiliar" where the image is unlike any that was learned from, else
         "unsure" where the confidence is below the threshold."""
-        details = self.details(images)
-        answers = np.where(details.unsure, UNSURE, details.labels.astype(object))
-        return np.where(details.unfamiliar, UNFAMILIAR, answers)
+        return self.details(images).selective()
 
     def details(self, images: Sequence[Any]) -> Prediction:
         """Everything the classifier can say about each image; one that cannot be read is an error."""

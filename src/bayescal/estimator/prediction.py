@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+UNSURE, UNFAMILIAR = "unsure", "unfamiliar"
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -24,3 +26,9 @@ class Prediction:
     # (N,): how much the image is like those learned from, in standard deviations; 0 is usual, NaN: not known.
     familiarity: np.ndarray
     unfamiliar: np.ndarray  # (N,) bool: so unlike them that the answer, however confident, means little
+
+    def selective(self) -> np.ndarray:
+        """The most probable class of each image; "unfamiliar" where the image is unlike any that was learned from, else
+        "unsure" where the confidence is below the threshold."""
+        answers = np.where(self.unsure, UNSURE, self.labels.astype(object))
+        return np.where(self.unfamiliar, UNFAMILIAR, answers)
