@@ -63,6 +63,17 @@ def open_engine(
         other = "was exported to ONNX" if found == "onnx" else "is no exported model (it has no model.onnx)"
         hint = "leave --engine out" if found == "onnx" else f"write one with: bayescal export {path} -o exported"
         raise BayescalError(f"--engine {name}: {path} {other}; {hint}")
-    from bayescal.serving.torch_engine import TorchEngine
+    if found == "onnx":
+        from bayescal.serving.onnx_engine import OnnxEngine
 
+        return OnnxEngine(path, threads)
+    try:
+        from bayescal.serving.torch_engine import TorchEngine
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise BayescalError(
+            f"{path} needs torch, which is not installed here: write an exported model with "
+            f"`bayescal export {path} -o exported` where it is, and serve that"
+        ) from error
     return TorchEngine.load(path, backbone, device, threads)

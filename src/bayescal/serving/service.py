@@ -17,6 +17,8 @@ from bayescal.serving.settings import Settings
 from bayescal.util.cores import usable_cpus
 
 Upload = tuple[str, bytes]  # the name that the client gave, and the file
+# A JPEG of a few megabytes could have thousands of scans, each as much work as a whole image.
+_JPEG, _SCAN, _MOST_SCANS = b"\xff\xd8", b"\xff\xda", 100
 _MOST_DECODERS = 4  # each may hold a decoded image of `max_pixels`
 
 
@@ -112,6 +114,8 @@ class Service:
 
     def _decode(self, engine: Engine, name: str, data: bytes) -> np.ndarray | str:
         """Pixels for the engine, or why there are none; in a thread of its own."""
+        if data.startswith(_JPEG) and data.count(_SCAN) > _MOST_SCANS:
+            return f"{name}: has more scans than a camera or a program writes. Save it again."
         try:
             return engine.pixels(read_bytes(data, name, self.settings.max_pixels))
         except ImageError as error:
