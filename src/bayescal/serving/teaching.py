@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bayescal.errors import DataError
+from bayescal.estimator.adding import add_images
 from bayescal.estimator.base_predictor import BasePredictor
 from bayescal.estimator.labelled_images import LabelledImages
 from bayescal.features import FeatureBank
@@ -32,8 +33,6 @@ def teach(
 
     Before and after are compared on the new images, each answered by models that did not learn from it.
     """
-    from bayescal.estimator.adding import add_images
-
     labels = [image.label for image in images if image.label is not None]
     if len(labels) != len(images):
         raise DataError("an image without a label cannot be learned from")

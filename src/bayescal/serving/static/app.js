@@ -26,7 +26,7 @@ function draw() {
   drawStart();
   if (!ready) return;
   const { name, number, classes: own, environments } = known.model;
-  say($("model-name"), `${name}${number ? ` · taught ${number}×` : ""} · ${count(own.length, "class")} · ${count(environments.length, "environment")}`);
+  say($("model-name"), `${name}${number ? ` · taught, version ${number}` : ""} · ${count(own.length, "class")} · ${count(environments.length, "environment")}`);
   document.body.classList.toggle("empty", known.images.size === 0);
   show($("filters"), known.images.size > 0);
   drawViews();

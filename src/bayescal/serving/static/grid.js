@@ -25,7 +25,7 @@ export const targets = () => (selected.size ? ids.filter((id) => selected.has(id
 export const selection = () => selected.size;
 
 function layout() {
-  const width = $("scroll").clientWidth;
+  const width = $("grid").clientWidth;
   const columns = Math.max(2, Math.floor((width + GAP) / (WIDTH + GAP)));
   const side = (width - GAP * (columns - 1)) / columns;
   return { columns, side, height: side + BELOW + GAP };
@@ -52,15 +52,16 @@ function draw() {
   for (const [id, tile] of tiles) {
     if (!wanted.has(id)) { tile.remove(); tiles.delete(id); }
   }
-  for (const id of wanted) {
+  const hadFocus = document.activeElement?.closest(".tile");
+  let place = $("grid").firstElementChild; // elements stand in the order of the images, which screen readers follow
+  for (const i of [...wanted].map((id) => ids.indexOf(id)).sort((a, b) => a - b)) {
+    const id = ids[i];
     const entry = known.images.get(id);
     if (!entry) continue;
-    if (!tiles.has(id)) {
-      tiles.set(id, makeTile(id));
-      $("grid").append(tiles.get(id));
-    }
+    if (!tiles.has(id)) tiles.set(id, makeTile(id));
     const tile = tiles.get(id);
-    const i = ids.indexOf(id);
+    if (tile === place) place = place.nextElementSibling;
+    else $("grid").insertBefore(tile, place);
     Object.assign(tile.style, {
       width: `${side}px`,
       height: `${side + BELOW}px`,
@@ -69,6 +70,7 @@ function draw() {
     fillTile(tile, entry, i);
     tile.tabIndex = id === focused ? 0 : -1;
   }
+  if (hadFocus?.isConnected && document.activeElement === document.body) hadFocus.focus({ preventScroll: true });
 }
 
 function makeTile(id) {

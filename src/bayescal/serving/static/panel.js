@@ -83,7 +83,7 @@ function verdict(entry) {
     answer.unfamiliar
       ? h("p", { class: "means unfamiliar" }, "Unlike all images the model has learned from: the answer means little, however confident it is.")
       : answer.unsure &&
-        h("p", { class: "means unsure" }, `${percent(answer.confidence)} is below ${percent(known.model.unsure_below)}, the confidence from which its answers were right often enough. Take this one as a suggestion.`));
+        h("p", { class: "means unsure" }, `Of the answers that were right on images left out of training, 95 % were more confident than ${percent(known.model.unsure_below)}; this one is not. Take it as a suggestion.`));
 }
 
 function labelling(entry) {
@@ -125,7 +125,7 @@ function why(entry) {
   if (answer.familiarity !== null) {
     const far = answer.familiarity;
     const words = far < -2 ? "far less like them than usual" : far < -1 ? "less like them than usual" : "as usual";
-    facts.push(explain(h("li", { tabindex: "0" }, `Familiar: ${words} (${far.toFixed(1)}).`),
+    facts.push(explain(h("li", { tabindex: "0" }, `Familiar: ${words} (${far.toFixed(1).replace("-", "−")}).`),
       "How much it is like the training images and the class names, in standard deviations; 0 is usual."));
   }
   if (details?.entropy > 0.05) {

@@ -93,8 +93,8 @@ function bars(rows) {
   return h("table", { class: "bars" },
     h("thead", {}, h("tr", {}, ["name", "accuracy", "images"].map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, rows.map((row) => h("tr", {}, h("th", { scope: "row" }, row.name),
-      h("td", {}, h("span", { class: "track", "aria-hidden": "true" },
-        h("span", { css: { width: `${100 * (row.accuracy ?? 0)}%` } })), h("span", { class: "number" }, percent(row.accuracy))),
+      h("td", {}, h("div", {}, h("span", { class: "track", "aria-hidden": "true" },
+        h("span", { css: { width: `${100 * (row.accuracy ?? 0)}%` } })), h("span", { class: "number" }, percent(row.accuracy)))),
       h("td", { class: "quiet" }, row.images.toLocaleString("en"))))));
 }
 
@@ -103,7 +103,7 @@ function calibration(found) {
   const { count: counts, confidence, accuracy } = found.reliability;
   const bins = counts.map((n, i) => ({ n, x: confidence[i], y: accuracy[i] })).filter((bin) => bin.n);
   const most = Math.max(...bins.map((bin) => bin.n));
-  const [left, side] = [44, 300];
+  const [left, side] = [66, 300];
   const x = (share) => left + side * share;
   const y = (share) => 12 + side * (1 - share);
   const ticks = [0, 0.25, 0.5, 0.75, 1];
@@ -120,7 +120,7 @@ function calibration(found) {
         svg("text", { x: x(t), y: y(0) + 18, "text-anchor": "middle", class: "tick" }, percent(t)),
       ]).flat(),
       svg("line", { x1: x(0), y1: y(0), x2: x(1), y2: y(1), class: "ideal" }),
-      svg("polyline", { points: bins.map((bin) => `${x(bin.x)},${y(bin.y)}`).join(" "), class: "curve" }),
+      bins.map((bin) => svg("line", { x1: x(bin.x), x2: x(bin.x), y1: y(bin.x), y2: y(bin.y), class: "gap" })),
       points,
       svg("text", { x: x(0.5), y: y(0) + 40, "text-anchor": "middle", class: "axis-name" }, "confidence"),
       svg("text", { x: 12, y: y(0.5), "text-anchor": "middle", class: "axis-name", transform: `rotate(-90 12 ${y(0.5)})` }, "right")),

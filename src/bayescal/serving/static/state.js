@@ -20,6 +20,7 @@ export const known = {
 const listeners = new Set();
 let outbox = JSON.parse(sessionStorage.getItem(OUTBOX) ?? "[]");
 let asking = null;
+let next = null; // the question after the one under way
 let timer = null;
 
 /** Call back after every change. */
@@ -27,10 +28,11 @@ export const onChange = (listener) => listeners.add(listener);
 export const changed = () => listeners.forEach((listener) => listener());
 export const unsent = () => outbox.length;
 
-/** Ask for what is new; several calls at once share one question. */
+/** Ask for what is new. Whoever calls while a question is under way gets the answer to the next one. */
 export function refresh() {
-  asking ??= update().finally(() => { asking = null; });
-  return asking;
+  if (asking) next ??= asking.then(refresh, refresh);
+  else asking = update().finally(() => { asking = next = null; });
+  return next ?? asking;
 }
 
 async function update() {

@@ -2,7 +2,7 @@
 
 import { $, announce, count, h, percent, show } from "./dom.js";
 import { post } from "./server.js";
-import { changed, known, refresh } from "./state.js";
+import { changed, known, refresh, unsent } from "./state.js";
 
 let problem = "";
 let seen = Number(sessionStorage.getItem("bayescal-seen") ?? 0); // number of the job whose result was closed
@@ -12,6 +12,8 @@ let told = 0;
 async function act(what) {
   problem = "";
   try {
+    await refresh(); // labels that are still here go first
+    if (unsent()) throw new Error("The server does not have all labels yet. Try again in a moment.");
     await post(`/page/${what}`);
   } catch (error) {
     problem = error.message;
@@ -41,7 +43,8 @@ function contents(job, model, newLabels) {
   if (problem) parts.push(h("p", { class: "means unsure", role: "alert" }, problem));
   if (newLabels && model.teachable) {
     parts.push(h("div", { class: "row" },
-      h("span", {}, h("strong", {}, count(newLabels, "label")), ` the model has not learned from${newLabels < 10 ? "; a handful per class is a good start" : ""}.`),
+      h("span", {}, h("strong", {}, count(newLabels, "label")), " the model has not learned from.",
+        newLabels < 10 && h("span", { class: "quiet hint" }, " A handful per class is a good start.")),
       h("button", { type: "button", class: "main", onclick: () => act("teach") }, "Teach the model")));
   } else if (newLabels) {
     parts.push(h("div", { class: "row" }, "This model keeps none of its training images, so it cannot be taught here: fit it again."));
