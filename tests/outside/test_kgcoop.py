@@ -55,9 +55,7 @@ def test_the_default_is_the_papers(kgcoop):
 
 
 def test_without_its_term_it_is_coop(kgcoop):
-    problem = tiny.tiny_problem(
-        gentle=True
-    )  # lively, it makes leaps of the last digits
+    problem = tiny.tiny_problem(gentle=True)  # lively, it makes leaps of the last digits
     (config,) = configs(kgcoop, 0.0, epochs=4)
     ours = train_runs(kgcoop, problem, [tiny.tiny_run(config, 1)])[0]
     own = {name: value for name, value in config.items() if name not in ("lambda_kg", "template")}

@@ -144,7 +144,8 @@ function startHelp() {
 
 function startPanelKeys() {
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && event.target.closest("#panel, .tile") && !document.querySelector("dialog[open]")) {
+    const here = event.target === document.body || event.target.closest("#panel, .tile");
+    if (event.key === "Escape" && here && !$("panel").hidden && !document.querySelector("dialog[open]")) {
       const id = currentImage();
       openPanel(null);
       document.querySelector(`.tile[data-id="${id}"]`)?.focus({ preventScroll: true });
