@@ -73,6 +73,7 @@ def serve(
 
     try:
         from bayescal.serving.app import create_app
+        from bayescal.serving.run import listen
         from bayescal.serving.run import serve as run
     except ModuleNotFoundError as error:
         if error.name not in ("fastapi", "uvicorn", "python_multipart", "prometheus_client", "starlette", "pydantic"):
@@ -91,11 +92,13 @@ def serve(
         max_upload=parse_size(max_upload, "--max-upload"),
         max_queue=max_queue,
     )
+    listening = listen(settings)
     answering = None if model is None else open_engine(model, engine, backbone, device, settings.threads)
     exported = answering is not None and answering.name == "onnx"
     desk = None if exported else _desk(model, answering, settings, backbone, device, labels)
     what = "bayescal, without a model yet," if model is None else near(model)
-    run(create_app(answering, settings, desk), settings, lambda at: tell(f"{what} answers at {at} (Ctrl-C ends it)"))
+    app = create_app(answering, settings, desk)
+    run(app, settings, listening, lambda at: tell(f"{what} answers at {at} (Ctrl-C ends it)"))
 
 
 def _desk(

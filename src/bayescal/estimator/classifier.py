@@ -29,7 +29,6 @@ from bayescal.methods.contract import Method
 from bayescal.methods.hyperparameters import check_options
 
 
-
 class FewShotClassifier(ClassifierMixin, BaseEstimator):
     """Image classifier learned from a handful of images per class and environment.
 

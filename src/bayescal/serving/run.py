@@ -14,19 +14,19 @@ from bayescal.errors import BayescalError
 from bayescal.serving.problems import MEDIA_TYPE, Problem, busy
 from bayescal.serving.settings import Settings
 
+_BACKLOG = 1024  # connections that wait to be accepted
 _IDLE = 5  # seconds that a connection may rest between two requests
 
 
-def serve(app: FastAPI, settings: Settings, started: Callable[[str], None]) -> None:
+def serve(app: FastAPI, settings: Settings, listening: socket.socket, started: Callable[[str], None]) -> None:
     """Answer until SIGTERM or Ctrl-C, then finish what is begun. `started` is told the address."""
-    listening = _listen(settings)
     port = listening.getsockname()[1]
     config = uvicorn.Config(
         app,
         http=type("Bounded", (Bounded,), {"settings": settings}),
         ws="none",
         lifespan="on",
-        log_level=logging.WARNING,
+        log_level=logging.ERROR,
         access_log=False,
         server_header=False,
         proxy_headers=False,
@@ -39,13 +39,14 @@ def serve(app: FastAPI, settings: Settings, started: Callable[[str], None]) -> N
     uvicorn.Server(config).run(sockets=[listening])
 
 
-def _listen(settings: Settings) -> socket.socket:
-    """The listening socket, so that a port in use is said in words and before the model is loaded."""
+def listen(settings: Settings) -> socket.socket:
+    """The listening socket; opened before the model is read, so that a port in use is said at once."""
     try:
         family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family[0], socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(family[4])
+        listening.listen(_BACKLOG)
         return listening
     except OSError as error:
         raise BayescalError(
