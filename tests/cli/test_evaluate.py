@@ -1,13 +1,15 @@
 """`bayescal evaluate`: the numbers against counting answers by hand, and what is written where."""
 
+import csv
 import json
+import re
 from statistics import median
 
 import pytest
 from PIL import Image
 
 from bayescal.estimator.predictor import Predictor
-from command_line import make_shapes, run, write_csv
+from command_line import make_shapes, run, shape, write_csv
 
 pytestmark = pytest.mark.xdist_group("command-line")
 
@@ -70,11 +72,93 @@ def test_numbers_equal_those_counted_from_the_answers(cautious, shapes, report):
 
 def test_the_folder_holds_the_numbers_and_a_picture(report):
     result, folder, metrics = report
-    assert sorted(p.name for p in folder.iterdir()) == ["confusion-matrix.png", "metrics.json"]
+    assert sorted(p.name for p in folder.iterdir()) == ["confusion-matrix.png", "metrics.json", "mistakes.csv"]
     assert min(Image.open(folder / "confusion-matrix.png").size) > 300
     assert sorted(p.name for p in folder.parent.iterdir()) == ["report"]
     assert f"{100 * metrics['accuracy']:.1f} %" in result.out
-    assert "may be the ones that the model learned from" in result.err
+
+
+def test_images_that_the_model_was_made_from_are_named_by_content(model, tmp_path):
+    """24 images that it has seen, under other names and beside 4 that it has not."""
+    data = make_shapes(tmp_path / "data")
+    for path in sorted(data.rglob("*.png")):
+        path.rename(path.with_stem(f"renamed-{path.stem}"))
+    for environment in ("photo", "sketch"):
+        for name in ("dog", "house"):
+            shape(name, environment, 77).save(data / environment / name / "new.png")
+    result = run("evaluate", model, data, "-o", tmp_path / "report", "--json")
+    assert result.code == 0, result.err
+    assert result.json["learned_from"] == 24
+    others = result.json["without_learned_from"]
+    assert others["images"] == 4
+    said = "made from 24 of these 28 images (known by content), which says little of others; without them, accuracy is "
+    assert f"{said}{100 * others['accuracy']:.1f} % of 4" in " ".join(result.err.split())
+
+
+@pytest.fixture(scope="module")
+def mislabelled(shapes, tmp_path_factory):
+    """The same images; every third has the other class's label, so that there are mistakes."""
+    other = {"dog": "house", "house": "dog"}
+    rows = [
+        (p, p.parent.name if i % 3 else other[p.parent.name], p.parts[-3], "")
+        for i, p in enumerate(sorted(shapes.rglob("*.png")))
+    ]
+    return write_csv(tmp_path_factory.mktemp("mislabelled") / "images.csv", rows)
+
+
+def test_mistakes_are_listed_with_their_paths_the_most_confident_first(model, mislabelled, shapes, tmp_path):
+    metrics = run("evaluate", model, mislabelled, "-o", tmp_path / "report", "--json").json
+    answers = {a["image"]: a for a in run("predict", model, shapes, "--json").json}
+    truth = {row["path"]: row["class"] for row in csv.DictReader(mislabelled.open())}
+    wrong = [image for image, a in answers.items() if a["class"] != truth[image]]
+    assert 1 < len(wrong) < 24
+    assert sorted(row["image"] for row in metrics["mistakes"]) == sorted(wrong)
+    confidences = [row["confidence"] for row in metrics["mistakes"]]
+    assert confidences == sorted(confidences, reverse=True)
+    rows = list(csv.DictReader((tmp_path / "report" / "mistakes.csv").open()))
+    assert [row["path"] for row in rows] == [row["image"] for row in metrics["mistakes"]]
+    for row in rows:
+        assert (row["said"], row["class"]) == (answers[row["path"]]["class"], truth[row["path"]])
+
+
+def test_pictures_are_a_page_in_itself_and_a_sheet(cautious, mislabelled, shapes, tmp_path):
+    folder = tmp_path / "report"
+    result = run("evaluate", cautious, mislabelled, "-o", folder, "--pictures")
+    assert result.code == 0, result.err
+    page, metrics = (folder / "pictures.html").read_text(), json.loads((folder / "metrics.json").read_text())
+    assert len(metrics["mistakes"]) > 1
+    assert page.count('<article class="card"') == 24, "mistakes and right answers"
+    assert page.count('<figure title="') >= 3 * 24, "three training images beside each"
+    assert "gone" not in page.partition("<body>")[2]
+    assert not re.search(r'(src|href)="(?!data:|#)', page)
+    for anchor in re.findall(r'<td[^>]*><a href="#([^"]+)"', page):
+        assert f'id="{anchor}"' in page
+    counts = [int(n) for n in re.findall(r'<a href="#cell[^>]*>(\d+)</a>', page)]
+    assert sorted(counts) == sorted(n for row in metrics["confusion_matrix"]["counts"] for n in row if n)
+    assert Image.open(folder / "mistakes.png").size[1] > 200
+
+    again = run("evaluate", cautious, shapes, "-o", folder)
+    assert again.code == 0
+    assert sorted(p.name for p in folder.iterdir()) == ["confusion-matrix.png", "metrics.json", "mistakes.csv"], (
+        "pictures of an earlier evaluation do not stay beside newer numbers"
+    )
+
+
+def test_the_page_shows_what_names_hold_as_text_and_a_training_image_only_while_it_is_the_same(tmp_path):
+    name = "<img src=x onerror=alert(1)>"
+    data = make_shapes(tmp_path / "data", n=3)
+    (data / "photo" / "dog").rename(data / "photo" / name)
+    (data / "sketch" / "dog").rename(data / "sketch" / name)
+    fitted = run("fit", data, "-o", tmp_path / "model", "--method", "logistic-regression", "--quiet")
+    assert fitted.code == 0, fitted.err
+    for path in data.rglob("*.png"):
+        if path.parts[-3] == "photo":
+            Image.new("RGB", (8, 8)).save(path)  # another image by now
+    assert run("evaluate", tmp_path / "model", data, "--pictures", "-o", tmp_path / "report").code == 0
+    page = (tmp_path / "report" / "pictures.html").read_text()
+    assert name not in page
+    assert "&lt;img src=x onerror=alert(1)&gt;" in page
+    assert "file gone<br>or changed" in page
 
 
 def test_unseen_environments_are_marked(model, tmp_path):
@@ -85,33 +169,32 @@ def test_unseen_environments_are_marked(model, tmp_path):
     assert {group["name"]: group["seen"] for group in metrics["environments"]} == {"photo": True, "cartoon": False}
     assert "unseen" in result.out
 
-    only = run("evaluate", model, data, "--only", "cartoon", "-o", tmp_path / "report", "--force", "--json")
+    only = run("evaluate", model, data, "--only", "cartoon", "-o", tmp_path / "report", "--json")
     assert only.code == 0
-    assert only.err == ""
     assert [group["name"] for group in only.json["environments"]] == ["cartoon"]
     assert only.json == json.loads((tmp_path / "report" / "metrics.json").read_text())
     out = run("evaluate", model, data, "--leave-out", "cartoon", "-o", tmp_path / "other", "--json")
     assert [group["name"] for group in out.json["environments"]] == ["photo"]
 
 
-def test_the_default_place_is_beside_the_model_and_is_not_replaced_unasked(model, shapes, tmp_path):
+def test_the_default_place_is_beside_the_model_and_results_are_replaced_but_nothing_else(model, shapes, tmp_path):
     copy = tmp_path / "model"
     copy.mkdir()
     for file in model.iterdir():
         (copy / file.name).write_bytes(file.read_bytes())
     assert run("evaluate", copy, shapes).code == 0
     path = tmp_path / "model-evaluation"
-    assert (path / "metrics.json").is_file()
-    again = run("evaluate", copy, shapes)
-    assert again.code == 2
-    assert "model-evaluation exists already" in again.err
-    assert "--force" in again.err
-    assert run("evaluate", copy, shapes, "--force").code == 0
+    before = json.loads((path / "metrics.json").read_text())
     (path / "thesis.tex").write_text("precious")
-    refused = run("evaluate", copy, shapes, "--force")
+    again = run("evaluate", copy, shapes, "--only", "photo")
+    assert again.code == 0, again.err
+    assert json.loads((path / "metrics.json").read_text())["images"] == before["images"] / 2
+    assert (path / "thesis.tex").read_text() == "precious"
+    (path / "metrics.json").write_text('{"mine": 1}')
+    refused = run("evaluate", copy, shapes)
     assert refused.code == 2
-    assert "thesis.tex" in refused.err
-    assert (path / "thesis.tex").is_file()
+    assert "metrics.json that `bayescal evaluate` did not write" in " ".join(refused.err.split())
+    assert (path / "metrics.json").read_text() == '{"mine": 1}'
 
 
 def test_the_test_part_is_the_default_where_there_is_one(model, shapes, tmp_path):
@@ -120,7 +203,7 @@ def test_the_test_part_is_the_default_where_there_is_one(model, shapes, tmp_path
     ]
     manifest = write_csv(tmp_path / "images.csv", rows)
     for arguments, images in (([], 4), (["--split", "train"], 20), (["--split", "all"], 24)):
-        result = run("evaluate", model, manifest, "--json", "--force", "-o", tmp_path / "report", *arguments)
+        result = run("evaluate", model, manifest, "--json", "-o", tmp_path / "report", *arguments)
         assert result.code == 0, result.err
         assert result.json["images"] == images
     assert run("evaluate", model, manifest, "--split", "val", "-o", tmp_path / "x").code == 2

@@ -65,6 +65,20 @@ def test_confusion_matrix_says_share_and_count_of_each_row():
     assert fig.axes[0].get_ylabel() == "true"
 
 
+def test_of_very_many_classes_those_with_the_most_mistakes_are_drawn():
+    """A picture of a thousand classes would take gigabytes, and nobody could read it."""
+    counts = np.diag(np.full(1000, 5))
+    counts[700, 3] = counts[20, 21] = 4
+    figure = plots.confusion_matrix_figure(counts, [f"class {i}" for i in range(1000)])
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert len(labels) == 60
+    assert {"class 3", "class 20", "class 21", "class 700"} <= set(labels)
+    assert "60 of 1,000 classes" in figure.axes[0].get_title(loc="left")
+    shares = figure.axes[0].images[0].get_array()
+    assert shares[labels.index("class 700"), labels.index("class 3")] == pytest.approx(4 / 9)
+    assert max(figure.get_size_inches()) < 20
+
+
 def test_confusion_matrix_refuses_names_that_do_not_fit():
     with pytest.raises(ValueError, match="3 × 3"):
         plots.confusion_matrix_figure(np.eye(2), ["a", "b", "c"])

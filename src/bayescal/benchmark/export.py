@@ -12,6 +12,7 @@ from bayescal.benchmark.records import Record, Scores
 from bayescal.benchmark.store import Store
 from bayescal.errors import BayescalError, DataError
 from bayescal.util.atomic import replacing
+from bayescal.util.csv_cells import plain_cell
 
 SHOWN_VALUES = 12  # of a column, in a message
 OLD_NAMES = {"entry": "variant", "draws": "samples"}  # columns that version 0.1 called otherwise
@@ -96,25 +97,28 @@ def read_records(path: Path) -> Iterator[Record]:
                 raise DataError(f"{path}, line {number}: is not a record ({error})") from error
 
 
-def write_records(records: Iterable[Record], format: str, path: Path | None) -> int:
-    """Write as "json" (one record a line), "csv" or "parquet"; None: to the screen. Returns how many."""
+def write_records(records: Iterable[Record], format: str, path: Path | None, raw: bool = False) -> int:
+    """Write as "json" (one record a line), "csv" or "parquet"; None: to the screen. Returns how many.
+
+    `raw`: text in CSV stays as it is, though a spreadsheet may take it for a formula.
+    """
     if path is None:
-        return _write(records, format, sys.stdout)
+        return _write(records, format, sys.stdout, raw)
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as draft:
         if format == "parquet":
             return _write_parquet(records, draft)
         with open(draft, "w", encoding="utf-8", newline="") as stream:
-            return _write(records, format, stream)
+            return _write(records, format, stream, raw)
 
 
-def _write(records: Iterable[Record], format: str, stream: TextIO) -> int:
+def _write(records: Iterable[Record], format: str, stream: TextIO, raw: bool) -> int:
     if format == "json":
         return sum(1 for record in records if stream.write(json.dumps(record.to_json()) + "\n"))
     rows = [flat(record) for record in records]
     writer = csv.DictWriter(stream, _columns(rows), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: plain_cell(value, raw) for name, value in row.items()} for row in rows)
     return len(rows)
 
 

@@ -1,13 +1,17 @@
 """`bayescal evaluate`."""
 
+import csv
+import io
+import json
 import os
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bayescal.cli.options import Cache, Device, Force, Model, MovedBackbone
+from bayescal.cli.options import Cache, Device, Model, MovedBackbone, RawCsv
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,7 +22,9 @@ if TYPE_CHECKING:
     from bayescal.evaluation.expected import ExpectedAccuracy
     from bayescal.evaluation.scoring import Evaluation
 
-METRICS, PICTURE = "metrics.json", "confusion-matrix.png"
+METRICS, PICTURE, MISTAKES = "metrics.json", "confusion-matrix.png", "mistakes.csv"
+OURS = (METRICS, PICTURE, MISTAKES, "pictures.html", "mistakes.png")
+MISTAKE_COLUMNS = ("path", "class", "said", "confidence", "environment", "unsure", "unfamiliar", "learned_from")
 _MEANING = (
     ("accuracy", "accuracy", "share of images answered correctly"),
     ("worst_environment", "worst environment", "accuracy in the environment where it is lowest"),
@@ -55,41 +61,51 @@ def evaluate(
             "--output",
             "-o",
             metavar="FOLDER",
-            help="Where metrics.json and confusion-matrix.png go. Default: MODEL-evaluation, beside the model.",
+            help="Where metrics.json, mistakes.csv and the pictures go. Default: MODEL-evaluation, beside the model.",
             show_default=False,
         ),
     ] = None,
+    pictures: Annotated[
+        bool | None,
+        typer.Option(
+            "--pictures/--no-pictures",
+            help="Also a page and a sheet of mistakes, beside the training images most like them. Default: in a "
+            "terminal.",
+            show_default=False,
+        ),
+    ] = None,
+    raw_csv: RawCsv = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print metrics.json instead of tables.")] = False,
     backbone: MovedBackbone = None,
     cache: Cache = None,
     device: Device = "cpu",
-    force: Force = False,
 ) -> None:
     """Measure a model on labelled images: how often it is right, where, and whether it knows when it is not.
 
     Environments that the model learned from are marked as seen; the others show how it holds up elsewhere.
     """
-    from bayescal.cli.files import check_folder
     from bayescal.cli.screen import near, out
     from bayescal.data import read_manifest
     from bayescal.util.jsonable import dumps
 
     folder = Path(os.path.abspath(output or f"{os.path.abspath(model)}-evaluation"))
-    check_folder(Path(near(folder)), force, (METRICS, PICTURE))
+    _check_place(folder)
     chosen, part = _choose(read_manifest(data), only or [], leave_out or [], split)
     predictor, evaluated = _measure(model, chosen, backbone, cache, device)
-    _warn_about_training_images(evaluated.evaluation, part)
+    _warn_about_training_images(predictor, evaluated, part)
     record = _record(predictor, evaluated, model=str(model), data=str(data), split=part)
     text = dumps(record, indent=2, ensure_ascii=False) + "\n"
-    _write(folder, evaluated.evaluation, text)
+    wanted = sys.stdout.isatty() and not as_json if pictures is None else pictures
+    written = _write(folder, evaluated, text, f"{near(model)} on {near(data)}" if wanted else None, raw_csv)
     if as_json:
         typer.echo(text, nl=False)
         return
     screen = out()
-    _print(screen, evaluated.evaluation, part)
+    _print(screen, evaluated, part)
     if predictor.expected is not None:
-        _print_expected(screen, predictor.expected, evaluated.evaluation)
-    screen.print(f"Written to {near(folder)}: {METRICS}, {PICTURE}.", soft_wrap=True)
+        _print_expected(screen, predictor.expected, evaluated)
+    _print_mistakes(screen, evaluated)
+    screen.print(f"Written to {near(folder)}: {', '.join(written)}.", soft_wrap=True)
 
 
 def _choose(manifest: "Manifest", only: list[str], leave_out: list[str], split: str | None) -> tuple["Manifest", str]:
@@ -125,12 +141,14 @@ def _measure(
     return predictor, evaluate_images(predictor, bank, LabelledImages.from_manifest(manifest), shows_progress())
 
 
-def _warn_about_training_images(evaluation: "Evaluation", part: str) -> None:
+def _warn_about_training_images(predictor: "BasePredictor", evaluation: "Evaluated", part: str) -> None:
+    """For a model of before version 0.3, which does not know what it was made from; the others have said so by now."""
     import warnings
 
     from bayescal.errors import BayescalWarning
 
-    if part in ("all", "train") and any(environment.seen for environment in evaluation.environments):
+    seen = any(environment.seen for environment in evaluation.environments)
+    if predictor.training is None and seen and part in ("all", "train"):
         warnings.warn(
             "images of seen environments may be the ones that the model learned from; how good it is, only test images "
             "and unseen environments tell",
@@ -148,10 +166,9 @@ def _record(predictor: "BasePredictor", evaluated: "Evaluated", **about: str) ->
         "version": __version__,
         "method": predictor.method_name,
         "backbone": predictor.backbone.name,
-        **evaluated.evaluation.to_json(),
+        **evaluated.to_json(),
         "expected": None if predictor.expected is None else asdict(predictor.expected),
         "members": predictor.record.get("members"),
-        "unreadable": [{"image": failure.name, "reason": failure.reason} for failure in evaluated.unreadable],
     }
 
 
@@ -170,16 +187,71 @@ def _print_expected(screen: "Console", expected: "ExpectedAccuracy", evaluation:
         screen.print(f"Found in unseen environments: {found}.", soft_wrap=True)
 
 
-def _write(folder: Path, evaluation: "Evaluation", text: str) -> None:
-    from bayescal.cli.files import whole_folder
-    from bayescal.report.plots import confusion_matrix_figure, save_figure
+def _check_place(folder: Path) -> None:
+    """Results of an earlier evaluation are replaced; files of somebody else are not, and stay where they are."""
+    from bayescal.errors import BayescalError
 
-    scores = evaluation.scores
-    with whole_folder(folder) as draft:
-        (draft / METRICS).write_text(text, encoding="utf-8")
-        title = f"{scores.images:,} images, accuracy {100 * (scores.accuracy or 0.0):.1f} %"
-        figure = confusion_matrix_figure(evaluation.confusion_matrix, evaluation.class_names, title)
-        save_figure(figure, draft / PICTURE)
+    if folder.exists() and not folder.is_dir():
+        raise BayescalError(f"{folder} is a file: expected the name of a folder for the results")
+    there = [name for name in OURS if (folder / name).exists()]
+    if there and not _is_ours(folder / METRICS):
+        raise BayescalError(
+            f"{folder} has a {there[0]} that `bayescal evaluate` did not write: choose another name with -o"
+        )
+
+
+def _is_ours(metrics: Path) -> bool:
+    try:
+        content = json.loads(metrics.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and {"method", "backbone", "confusion_matrix"} <= content.keys()
+
+
+def _write(folder: Path, evaluated: "Evaluated", text: str, title: str | None, raw: bool) -> list[str]:
+    """Each file whole or not at all, the numbers first; what an earlier evaluation drew does not stay beside them."""
+    from bayescal.cli.files import written_into
+    from bayescal.report.pictures import save_pictures
+    from bayescal.report.plots import confusion_matrix_figure, save_figure
+    from bayescal.util.atomic import write_text
+
+    scores = evaluated.scores
+    with written_into(folder):
+        write_text(folder / METRICS, text)
+        for name in OURS[1:]:
+            (folder / name).unlink(missing_ok=True)
+        write_text(folder / MISTAKES, _mistakes_csv(evaluated, raw))
+        heading = f"{scores.images:,} images, accuracy {100 * (scores.accuracy or 0.0):.1f} %"
+        figure = confusion_matrix_figure(evaluated.confusion_matrix, evaluated.class_names, heading)
+        save_figure(figure, folder / PICTURE)
+        drawn = [path.name for path in save_pictures(evaluated, folder, title)] if title is not None else []
+    return [METRICS, MISTAKES, PICTURE, *drawn]
+
+
+def _mistakes_csv(evaluated: "Evaluated", raw: bool) -> str:
+    from bayescal.util.csv_cells import plain_cell
+
+    stream = io.StringIO(newline="")
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(MISTAKE_COLUMNS)
+    for row in evaluated.mistakes():
+        cells = [str(cell).lower() if isinstance(cell, bool) else cell for cell in row.values()]
+        writer.writerow([plain_cell(f"{cell:.6f}" if isinstance(cell, float) else cell, raw) for cell in cells])
+    return stream.getvalue()
+
+
+def _print_mistakes(screen: "Console", evaluated: "Evaluated", shown: int = 5) -> None:
+    """The most confident mistakes, by name; all of them are in mistakes.csv."""
+    from bayescal.cli.screen import near, percent, plain_table
+
+    rows = evaluated.mistakes()
+    if not rows:
+        return
+    screen.print(f"The most confident of {len(rows):,} mistakes:" if len(rows) > shown else "Mistakes:")
+    table = plain_table("image", "is", "said", "confidence", numbers=("confidence",))
+    for row in rows[:shown]:
+        table.add_row(near(row["image"]), row["class"], row["said"], percent(row["confidence"]))
+    screen.print(table)
 
 
 def _print(screen: "Console", evaluation: "Evaluation", part: str) -> None:

@@ -24,7 +24,7 @@ def write_text(path: Path, text: str) -> None:
         raise BayescalError(f"could not write {path}: {error.strerror or error}") from error
 
 
-def check_folder(path: Path, force: bool, ours: Collection[str], what: str = "an evaluation") -> None:
+def check_folder(path: Path, force: bool, ours: Collection[str], what: str) -> None:
     """Refuse a folder that exists, or, with --force, one that holds anything but our files of `what`."""
     if not path.exists():
         return
@@ -36,10 +36,10 @@ def check_folder(path: Path, force: bool, ours: Collection[str], what: str = "an
 
 
 @contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
-    """A folder to fill; it appears under its name when the block ends, and not at all if the block fails."""
+def written_into(folder: Path) -> Iterator[None]:
+    """Makes the folder; what goes wrong while files are written into it is a sentence."""
     try:
-        with atomic.replacing_folder(path) as draft:
-            yield draft
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
     except OSError as error:
-        raise BayescalError(f"could not write {path}: {error.strerror or error}") from error
+        raise BayescalError(f"could not write into {folder}: {error.strerror or error}") from error

@@ -54,6 +54,13 @@ MovedBackbone = Annotated[
         rich_help_panel="Running",
     ),
 ]
+RawCsv = Annotated[
+    bool,
+    typer.Option(
+        "--raw-csv",
+        help="In CSV, leave text as it is that a spreadsheet would take for a formula (=, +, -, @ at its start).",
+    ),
+]
 Shots = Annotated[int | None, typer.Option(min=1, help="Training images per class. Default: the data set's.")]
 ValShots = Annotated[int | None, typer.Option(min=1, help="Validation images per class. Default: the data set's.")]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder written by `bayescal fit`.", show_default=False)]

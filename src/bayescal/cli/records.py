@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from bayescal.cli.bench import Storage
-from bayescal.cli.options import Force
+from bayescal.cli.options import Force, RawCsv
 from bayescal.cli.screen import count, out, plain_table, tell
 from bayescal.errors import BayescalError, DataError
 
@@ -32,6 +32,7 @@ def records(
         list[Path],
         typer.Option("--add", metavar="PATH", help="First take in the records of another folder or JSON export."),
     ] = [],  # noqa: B006
+    raw_csv: RawCsv = False,
     storage: Storage = None,
     force: Force = False,
 ) -> None:
@@ -69,7 +70,7 @@ def records(
         raise BayescalError("Parquet is binary: say where it goes with -o FILE.parquet")
     if output is not None and output.exists() and not force:
         raise DataError(f"{output} exists already: choose another name, or replace it with --force")
-    n = write_records(found, format, output)
+    n = write_records(found, format, output, raw_csv)
     tell(f"{count(n, 'record')}{f' in {output}' if output else ''}")
 
 

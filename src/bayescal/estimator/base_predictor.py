@@ -152,6 +152,12 @@ class BasePredictor(abc.ABC):
         `environments` are the names that the ids point to; those that the model learned from are marked as seen.
         """
         probs = self.posterior(features, environment_ids).probs.cpu()
+        return self.measure(probs, labels, environment_ids, environments)
+
+    def measure(
+        self, probs: Tensor, labels: Tensor, environment_ids: Tensor, environments: Sequence[str]
+    ) -> Evaluation:
+        """How good its answers (N, C) are; the rest as in `evaluate`."""
         return evaluate(
             probs,
             labels,

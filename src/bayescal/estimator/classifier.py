@@ -15,14 +15,13 @@ from bayescal.estimator.adding import Addition, add_images
 from bayescal.estimator.artifact import AUTO
 from bayescal.estimator.auto import learn_auto
 from bayescal.estimator.base_predictor import BasePredictor
-from bayescal.estimator.evaluating import evaluate_images
+from bayescal.estimator.evaluating import Evaluated, evaluate_images
 from bayescal.estimator.fitting import FitSettings, learn
 from bayescal.estimator.labelled_images import LabelledImages, Words, as_list
 from bayescal.estimator.prediction import Prediction
 from bayescal.estimator.predictor import MethodPredictor
 from bayescal.estimator.training_data import TrainingData, choose_training_data
 from bayescal.evaluation.expected import ExpectedAccuracy
-from bayescal.evaluation.scoring import Evaluation
 from bayescal.features import FeatureBank
 from bayescal.methods import get_method, method_reference
 from bayescal.methods.contract import Method
@@ -279,17 +278,19 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         images: Sequence[ImageSource] | Manifest,
         classes: Sequence[Any] | None = None,
         environments: Sequence[Any] | None = None,
-    ) -> Evaluation:
+    ) -> Evaluated:
         """Every number of docs/metrics.md on labelled images, or on all images of a `Manifest`.
 
-        Images that cannot be read are left out with a warning.
+        `.judged` has the answer to every image, `.mistakes()` those that were wrong, and
+        `bayescal.report.save_pictures` draws them. Images that cannot be read are left out with a warning; another
+        warning says which images the classifier was made from.
         """
         self._check_fitted()
         if isinstance(images, Manifest):
             data = LabelledImages.from_manifest(images)
         else:
             data = LabelledImages.from_lists(images, classes, environments)
-        return evaluate_images(self.predictor_, self._bank(), data, self.verbose).evaluation
+        return evaluate_images(self.predictor_, self._bank(), data, self.verbose)
 
     @property
     def threshold_(self) -> float:

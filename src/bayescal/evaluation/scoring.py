@@ -16,6 +16,7 @@ from bayescal.evaluation import metrics
 from bayescal.util.jsonable import finite
 
 BINS = 15
+WHOLE_MATRIX = 500  # classes up to which the confusion matrix is kept zeros and all
 CURVE_POINTS = 50  # of the risk–coverage curve that is kept
 
 Curve = list[float | None]
@@ -114,16 +115,20 @@ class Evaluation:
             "worst_environment_name": self.worst_environment.name,
             "environments": [asdict(environment) for environment in self.environments],
             "classes": [asdict(each) for each in self.classes],
-            "confusion_matrix": {
-                "classes": list(self.class_names),
-                "counts": [list(row) for row in self.confusion_matrix],
-            },
+            "confusion_matrix": {"classes": list(self.class_names), **self._counts()},
         }
 
     def brief(self) -> dict[str, Any]:
         """What a model keeps of how it was checked: without what grows with the square of the classes."""
         record = self.to_json()
         return {name: value for name, value in record.items() if name not in ("confusion_matrix", "risk_coverage")}
+
+    def _counts(self) -> dict[str, Any]:
+        """The matrix; of very many classes its entries that are not zero: [true, said, images]."""
+        if len(self.class_names) <= WHOLE_MATRIX:
+            return {"counts": [list(row) for row in self.confusion_matrix]}
+        rows = enumerate(self.confusion_matrix)
+        return {"entries": [[i, j, count] for i, row in rows for j, count in enumerate(row) if count]}
 
 
 def score(

@@ -10,6 +10,7 @@ from bayescal.report.load import read_sections
 from bayescal.report.markdown import section_markdown, table_markdown
 from bayescal.report.matplotlib_figures import matplotlib_figure
 from bayescal.report.page import to_html
+from bayescal.report.pictures import save_pictures
 from bayescal.report.plotly_figures import plotly_figure
 from bayescal.report.terminal import table_rich
 
@@ -17,6 +18,7 @@ __all__ = [
     "matplotlib_figure",
     "plotly_figure",
     "read_sections",
+    "save_pictures",
     "section_markdown",
     "table_latex",
     "table_markdown",

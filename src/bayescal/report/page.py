@@ -64,7 +64,7 @@ def to_html(sections: Sequence[Section], title: str = "Bayes-CAL: what was found
     addresses = Addresses()
     anchors = [addresses.new("section", section.experiment) for section in sections]
     run = {section.experiment for section in sections}
-    page = _environment().get_template("page.html")
+    page = environment().get_template("page.html")
     return page.render(
         title=title,
         generator=GENERATOR,
@@ -73,8 +73,8 @@ def to_html(sections: Sequence[Section], title: str = "Bayes-CAL: what was found
         spread=any(table.has_errors for section in sections for table in section.tables),
         absent=[name for name in EXPERIMENTS if name not in run],
         dark=dark_colours(),
-        css=_own("page.css"),
-        js=_own("page.js"),
+        css=own_file("page.css"),
+        js=own_file("page.js"),
         plotly=_plotly_script(),
     )
 
@@ -82,7 +82,7 @@ def to_html(sections: Sequence[Section], title: str = "Bayes-CAL: what was found
 def table_html(table: Table, anchor: str) -> str:
     """One table as it stands on the page; `anchor` is its id."""
     source = '{% from "table.html" import table %}{{ table(part) }}'
-    return _environment().from_string(source).render(part=_table(table, anchor))
+    return environment().from_string(source).render(part=_table(table, anchor))
 
 
 def script_json(content: Any) -> "Markup":
@@ -93,28 +93,29 @@ def script_json(content: Any) -> "Markup":
 
 
 @lru_cache
-def _environment() -> "Environment":
+def environment() -> "Environment":
+    """What fills in the templates of this package; everything is escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    environment = Environment(
+    made = Environment(
         loader=PackageLoader("bayescal.report"),
         autoescape=True,
         undefined=StrictUndefined,  # a name that a template misspells is an error, not an empty string
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
+    made.filters |= {
         "column_groups": column_groups,
         "date": _date,
         "paragraphs": paragraphs,
         "script_json": script_json,
         "spans": spans,
     }
-    environment.globals |= {"BEST": BEST, "SECOND": SECOND}
-    return environment
+    made.globals |= {"BEST": BEST, "SECOND": SECOND}
+    return made
 
 
-def _own(name: str) -> "Markup":
+def own_file(name: str) -> "Markup":
     """A file of this package, whose content is put into the page as it is."""
     from markupsafe import Markup
 

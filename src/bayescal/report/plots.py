@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 DPI = 150
+MOST_CLASSES = 60  # in a confusion matrix
 
 # Okabe & Ito's colours, distinct for colour-blind readers too; their yellow is too pale for a line on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#444444")
@@ -72,7 +73,8 @@ def _styled(draw: Callable) -> Callable:
 def confusion_matrix_figure(matrix, names: Sequence[str], title: str = "Confusion matrix") -> "Figure":
     """Where each class ends up. `matrix (C, C)` counts, rows = truth; colour is the share of the row.
 
-    Up to 12 classes each cell says its share and its count; beyond that colours alone can be read.
+    Up to 12 classes each cell says its share and its count; beyond that colours alone can be read, and of very many
+    classes those with the most mistakes are shown: a picture of all would take memory by their square, for nothing.
     """
     from matplotlib import colormaps
     from matplotlib.colors import PowerNorm
@@ -85,6 +87,12 @@ def confusion_matrix_figure(matrix, names: Sequence[str], title: str = "Confusio
     totals = counts.sum(1, keepdims=True)
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = counts / totals
+    if n > MOST_CLASSES:
+        wrong = counts.sum(0) + counts.sum(1) - 2 * counts.diagonal()
+        shown = np.sort(np.argsort(-wrong, kind="stable")[:MOST_CLASSES])
+        title = f"{title}; the {MOST_CLASSES} of {n:,} classes with the most mistakes"
+        counts, shares, totals = counts[np.ix_(shown, shown)], shares[np.ix_(shown, shown)], totals[shown]
+        names, n = tuple(str(names[i]) for i in shown.tolist()), MOST_CLASSES
 
     annotated = n <= 12
     side = max(3.0, n * (0.72 if annotated else max(0.16, 0.5 - 0.02 * (n - 12))))  # inches
