@@ -11,16 +11,16 @@ R, S, B, C, E, D = 2, 3, 9, 5, 4, 12
 SCALE = 17.0
 
 
-@pytest.fixture
-def case():
+@pytest.fixture(params=[C, D + 3], ids=["few names", "more names than dimensions"])
+def case(request):
     g = torch.Generator().manual_seed(0)
     randn = lambda *shape: torch.randn(*shape, generator=g, dtype=torch.float64)  # noqa: E731
     environments = torch.randint(E - 1, (R, 1, B), generator=g)  # environment E−1 is absent
     return {
         "images": randn(R, 1, B, D),
-        "text_c": randn(R, S, C, D).requires_grad_(),
+        "text_c": randn(R, S, request.param, D).requires_grad_(),
         "text_e": randn(R, S, E, D).requires_grad_(),
-        "y": torch.randint(C, (R, 1, B), generator=g),
+        "y": torch.randint(request.param, (R, 1, B), generator=g),
         "e": environments,
     }
 

@@ -25,7 +25,7 @@ class SearchProgress:
         total = sum(self.sizes.values()) * self.searches / begun
         self.bar.rename(f"{title} ({begun} of {self.searches})", max(total, 1))
 
-    def advance(self, epochs: int) -> None:
+    def advance(self, epochs: float) -> None:
         self.bar.advance(epochs)
 
     def wait(self, runs: int) -> None:

@@ -45,7 +45,7 @@ REPORTED = {"val": ("left_out", "test"), "ood_val": ("test",), "last": ("left_ou
 
 LEAVE_ONE_OUT = "selection/leave-one-environment-out"  # the purpose of runs without a training environment
 
-Advance = Callable[[int], None]  # told how many epochs × runs were just finished
+Advance = Callable[[float], None]  # told how many epochs × runs were just finished; parts of long ones, too
 
 
 # --- what is to be trained -------------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ def run_all(
 def _train(store: Store, stack: Stack, checkpoints: Path | None, advance: Advance, trajectory: bool) -> StackResult:
     beat = store.heartbeat()
 
-    def tick(run_epochs: int) -> None:
+    def tick(run_epochs: float) -> None:
         beat()
         advance(run_epochs)
 

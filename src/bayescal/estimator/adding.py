@@ -23,6 +23,7 @@ from bayescal.estimator.auto import learn_auto_from
 from bayescal.estimator.base_predictor import BasePredictor
 from bayescal.estimator.fitting import FitSettings, Material, check_words, learn_from, make_problem, uses_views
 from bayescal.estimator.labelled_images import LabelledImages
+from bayescal.estimator.members import MEMBERS
 from bayescal.estimator.predictor import Predictor, StackedPredictor
 from bayescal.estimator.stacked_training import Case, stratified_folds, train_on
 from bayescal.estimator.training_images import TrainingImages
@@ -285,7 +286,8 @@ def _left_out(new: Learned, problem: Problem, together: _Together, rows: Tensor,
     if isinstance(new, StackedPredictor):
         case = Case(train.to(device), settings.seed)
         title = "comparing" if settings.verbose else None
-        trained = train_on(problem, new.backbone.defaults, [case], [parts], None, title)
+        own_members = [member for member in MEMBERS if member.name in new.members]
+        trained = train_on(problem, new.backbone.defaults, own_members, [case], [parts], None, title)
         groups = [[results[0][third] for results in trained.values()] for third in range(THIRDS)]
         weights = new.weights.cpu()
     else:

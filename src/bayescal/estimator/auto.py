@@ -7,6 +7,7 @@ from models that had not seen an image's environment. Images that the user has m
 nothing is learned from them, and the model is measured on them.
 """
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 
 from bayescal.backbones import Backbone
 from bayescal.data import Split, few_shot_split
+from bayescal.errors import BayescalWarning
 from bayescal.estimator.fitting import FitSettings, Material, check_words, encode, marked_split, zero_shot_features
 from bayescal.estimator.labelled_images import LabelledImages
 from bayescal.estimator.predictor import StackedPredictor, member_predictor
@@ -49,6 +51,8 @@ def learn_auto_from(
         settings.checkpoints,
         "training" if settings.verbose else None,
     )
+    for note in stacked.notes:
+        warnings.warn(note, BayescalWarning, stacklevel=3)
     predictor = stacked_predictor(backbone, problem, names, stacked, settings.samples)
     predictor.training = material.kept
     predictor.record = {
@@ -57,7 +61,7 @@ def learn_auto_from(
         "validation_images": len(split.val),
         "unreadable_images": material.unreadable,
         "split": material.digest,
-        "notes": list(split.notes),
+        "notes": [*split.notes, *stacked.notes],
         "views": 0 if problem.views is None else problem.views.shape[1],
         "left_out": "environments" if stacked.folds.by_environment else "folds",
         "left_out_images": int(stacked.folds.used.sum()),
@@ -91,7 +95,7 @@ def stacked_predictor(
     backbone: Backbone, problem: Problem, images: LabelledImages, stacked: Stacked, samples: int
 ) -> StackedPredictor:
     """The members trained on all images, with weights, temperature and thresholds from those left out."""
-    train, used = stacked.case.train, stacked.folds.used
+    train = stacked.case.train
     features, environments = problem.features[train], problem.environments[train]
     shared: dict[str, Any] = {
         "classes": images.classes.tolist(),
@@ -117,7 +121,7 @@ def stacked_predictor(
         backbone=backbone,
         members=members,
         weights=stacked.weights,
-        threshold=float(unsure_threshold(answers, stacked.labels[used])),
+        threshold=float(unsure_threshold(answers, stacked.labels)),
         temperature=stacked.temperature,
         familiarity=Familiarity.of(features, environments, zero_shot_features(backbone, images.class_words)),
         expected=stacked.expected(),

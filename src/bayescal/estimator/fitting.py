@@ -27,9 +27,11 @@ from bayescal.features.content_index import ContentIndex
 from bayescal.features.feature_rows import describe_failures
 from bayescal.methods.contract import Method
 from bayescal.methods.hyperparameters import Config, default_config, draw_config
+from bayescal.training.forecast import time_said, training_operations
 from bayescal.training.problem import Problem
 from bayescal.training.runs import Run, RunResult, StackResult
 from bayescal.training.stack import train_runs
+from bayescal.util.console import messages
 
 
 @dataclass(frozen=True)
@@ -229,10 +231,12 @@ def train_members(
     if len(configs) > 1:
         configs = [_best_elsewhere(method, problem, configs, train, val, settings)]
     eval_sets = {"val": val} if len(val) else {}
+    runs = [Run(configs[0], settings.seed + member, train, eval_sets) for member in range(settings.members)]
+    _say_time(method, problem, runs, settings)
     results = train_runs(
         method,
         problem,
-        [Run(configs[0], settings.seed + member, train, eval_sets) for member in range(settings.members)],
+        runs,
         checkpoints=settings.checkpoints,
         progress=f"training {method.title}" if settings.verbose else None,
     )
@@ -258,6 +262,7 @@ def _best_elsewhere(
     parts = parts if len(parts) > 1 else [(train, val if len(val) else train)]
     runs = [Run(config, settings.seed, own) for config in configs for own, _ in parts]
     title = f"choosing among {len(configs)} trials" if settings.verbose else None
+    _say_time(method, problem, runs, settings)
     results = iter(train_runs(method, problem, runs, checkpoints=settings.checkpoints, progress=title))
     found: list[float] = []
     for _ in configs:
@@ -267,6 +272,12 @@ def _best_elsewhere(
     if not np.isfinite(found[best]):
         raise BayescalError("training did not get anywhere: no trial has finite answers on images left out")
     return configs[best]
+
+
+def _say_time(method: type[Method], problem: Problem, runs: Sequence[Run], settings: FitSettings) -> None:
+    """Before a training that takes long, how long."""
+    if settings.verbose and (said := time_said(training_operations(method, problem, runs), problem)):
+        messages().print(said, soft_wrap=True)
 
 
 def _log_loss(result: RunResult, problem: Problem, images: Tensor, samples: int) -> float:

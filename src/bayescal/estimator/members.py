@@ -5,13 +5,18 @@ environments (docs/auto.md); methods that never earned weight beside these are n
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from torch import Tensor
 
 from bayescal.backbones.defaults import TrainingDefaults
 from bayescal.methods import get_method
 from bayescal.methods.hyperparameters import Config, default_config
+from bayescal.training.forecast import training_operations
+from bayescal.training.problem import Problem
+from bayescal.training.runs import Run
 
 STEPS = 200  # of a posterior's training, where all images fit into a batch; with more images, as many steps
 WORDS = "a photo of a"  # the context of prompts at the start
@@ -76,3 +81,45 @@ MEMBERS = (
         "network", "network on features", "erm", {"learning_rate": 1e-3, "weight_decay": 0.1, "epochs": 15}
     ),
 )  # fmt: skip
+
+# What `auto` may spend on the training of one member, all its runs together: about twenty minutes on two cores, or on a
+# GPU. And the most numbers that a member may keep of the images (images × classes).
+AFFORDABLE_OPERATIONS = {"cpu": 2e14, "cuda": 2e16}
+AFFORDABLE_NUMBERS = 1 << 25
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The members that a problem can afford, what their training takes, and why the others were left out."""
+
+    members: tuple[Member, ...]
+    operations: float
+    notes: tuple[str, ...] = ()
+
+
+def affordable(problem: Problem, defaults: TrainingDefaults, sets: Sequence[Tensor], seed: int = 1) -> Choice:
+    """The members whose runs, one on each of these sets of images, do not take too much time or memory.
+
+    Decided by counting, so that the same images give the same members on every machine with the same kind of device.
+    """
+    device, kept, total, dear, wide = problem.features.device, [], 0.0, [], []
+    most = AFFORDABLE_OPERATIONS.get(device.type, AFFORDABLE_OPERATIONS["cpu"])
+    for member in MEMBERS:
+        runs = [Run(member.config(defaults, len(images)), seed, images) for images in sets]
+        if (
+            get_method(member.method).keeps_images
+            and max(map(len, sets)) * len(problem.class_words) > AFFORDABLE_NUMBERS
+        ):
+            wide.append(member.title)
+        elif (operations := training_operations(member.method, problem, runs)) > most:
+            dear.append(member.title)
+        else:
+            kept.append(member)
+            total += operations
+    notes = [
+        f"left out of the mixture, because {len(problem.class_words):,} classes make {it} {why}: {'; '.join(titles)}"
+        for titles, why in ((dear, "too long to train"), (wide, "too large"))
+        for it in ("it" if len(titles) == 1 else "them",)
+        if titles
+    ]
+    return Choice(tuple(kept), total, tuple(notes))

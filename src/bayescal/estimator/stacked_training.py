@@ -18,18 +18,22 @@ import torch
 from torch import Tensor
 
 from bayescal.backbones.defaults import TrainingDefaults
-from bayescal.estimator.members import MEMBERS, Member
+from bayescal.estimator.members import MEMBERS, Choice, Member, affordable
 from bayescal.evaluation.calibration import at_temperature, fit_temperature
 from bayescal.evaluation.expected import ExpectedAccuracy, expected_accuracy
 from bayescal.evaluation.stacking import mixture, stacking_weights, true_class_densities
 from bayescal.methods import get_method
+from bayescal.training.forecast import time_said
 from bayescal.training.problem import Problem
 from bayescal.training.runs import Run, RunResult
 from bayescal.training.stack import Advance, train_runs
+from bayescal.util.console import messages
 from bayescal.util.progress import progress_bar
 
 PRIOR_PER_IMAGE = 0.3  # strength of the Dirichlet prior on the weights: as many images as these, for each left-out one
 ORDINARY_FOLDS = 5
+# Probabilities (members × images × classes) that are held to decide by: 2 GB. Beyond, drawn images decide.
+ANSWERS = 1 << 29
 SEEN_SHARE = 4  # one in so many images is left out to measure how good it is where it has been
 
 
@@ -40,10 +44,16 @@ class Folds:
     by_environment: bool
     numbers: Tensor
     names: tuple[str, ...]
+    asked: Tensor  # (n,) bool: whether the answer to an image left out counts; not all of very many are asked for
 
     @property
     def used(self) -> Tensor:
-        return self.numbers >= 0
+        return (self.numbers >= 0) & self.asked
+
+    @property
+    def present(self) -> list[int]:
+        """The folds that are left out in turn."""
+        return self.numbers[self.used].unique().tolist()
 
 
 @dataclass(frozen=True)
@@ -61,32 +71,34 @@ class Stacked:
     case: Case
     folds: Folds
     members: dict[str, RunResult]  # trained on all images
-    left_out: Tensor  # (K, n, C): what each member says of an image, trained without its fold
-    labels: Tensor  # (n,)
+    titles: tuple[str, ...]  # of the members
+    left_out: Tensor  # (K, m, C): what each member says of an image that counts, trained without its fold
+    labels: Tensor  # (m,)
     weights: Tensor  # (K,)
     temperature: float
     seen: float | None  # accuracy on left-out images of seen environments; None: not measured
+    operations: float = 0.0  # of the training, roughly
+    notes: tuple[str, ...] = ()  # which members were left out, and why
 
     @property
     def mixed(self) -> Tensor:
         """The mixture's answers (m, C) to the images left out, before the temperature; `folds.used` says which."""
-        return mixture(self.weights, self.left_out[:, self.folds.used])
+        return mixture(self.weights, self.left_out)
 
     def elsewhere(self) -> tuple[Tensor, Tensor, Tensor]:
         """Answers (m, C), labels (m,) and folds (m,) as in a new environment, at the model's temperature.
 
         Each environment is answered with weights found on the others alone.
         """
-        used = self.folds.used
+        numbers = self.folds.numbers[self.folds.used]
         if not self.folds.by_environment:
-            return at_temperature(self.mixed, self.temperature), self.labels[used], self.folds.numbers[used]
+            return at_temperature(self.mixed, self.temperature), self.labels, numbers
         probs = self.left_out.new_zeros(self.left_out.shape[1:])
-        for fold in _present(self.folds):
-            own = self.folds.numbers == fold
-            others = used & ~own
-            weights = mixture_weights(self.left_out[:, others], self.labels[others])
-            probs[own] = mixture(weights, self.left_out[:, own]).to(probs)
-        return at_temperature(probs[used], self.temperature), self.labels[used], self.folds.numbers[used]
+        densities = true_class_densities(self.left_out, self.labels)
+        for fold in self.folds.present:
+            own = numbers == fold
+            probs[own] = mixture(mixture_weights(densities[~own]), self.left_out[:, own]).to(probs)
+        return at_temperature(probs, self.temperature), self.labels, numbers
 
     def expected(self) -> ExpectedAccuracy:
         """What to expect elsewhere."""
@@ -101,18 +113,17 @@ class Stacked:
 
     def table(self) -> list[dict[str, float | str]]:
         """Why this model: every member's weight, and how it did on the images left out."""
-        probs, labels = self.left_out[:, self.folds.used], self.labels[self.folds.used]
-        nll = -true_class_densities(probs, labels).clamp(min=1e-12).log().mean(0)
-        accuracy = (probs.argmax(-1) == labels).float().mean(1)
+        nll = -true_class_densities(self.left_out, self.labels).clamp(min=1e-12).log().mean(0)
+        accuracy = (self.left_out.argmax(-1) == self.labels).float().mean(1)
         return [
             {
-                "member": member.name,
-                "title": member.title,
+                "member": name,
+                "title": title,
                 "weight": float(self.weights[k]),
                 "left_out_accuracy": float(accuracy[k]),
                 "left_out_nll": float(nll[k]),
             }
-            for k, member in enumerate(MEMBERS)
+            for k, (name, title) in enumerate(zip(self.members, self.titles, strict=True))
         ]
 
 
@@ -124,12 +135,18 @@ def train_stacked(
     checkpoints: Path | None = None,
     progress: str | None = None,
 ) -> list[Stacked]:
-    """Learn every case; all their runs of a method are trained as stacks. `samples` of a posterior to predict with."""
+    """Learn every case; all their runs of a method are trained as stacks. `samples` of a posterior to predict with.
+
+    Of the members, those that the largest case can afford.
+    """
     folds = [left_out_folds(problem, case) for case in cases]
     parts = [training_sets(case, own) for case, own in zip(cases, folds, strict=True)]  # per case: all, then the rests
-    trained = train_on(problem, defaults, cases, parts, checkpoints, progress)
+    choice = affordable(problem, defaults, max(parts, key=lambda own: sum(map(len, own))))
+    if progress is not None and (said := time_said(choice.operations * len(cases), problem)):
+        messages().print(said, soft_wrap=True)
+    trained = train_on(problem, defaults, choice.members, cases, parts, checkpoints, progress)
     return [
-        _stack(problem, case, folds[i], {name: results[i] for name, results in trained.items()}, samples)
+        _stack(problem, case, folds[i], {name: results[i] for name, results in trained.items()}, choice, samples)
         for i, case in enumerate(cases)
     ]
 
@@ -137,19 +154,20 @@ def train_stacked(
 def train_on(
     problem: Problem,
     defaults: TrainingDefaults,
+    members: Sequence[Member],
     cases: Sequence[Case],
     parts: Sequence[Sequence[Tensor]],
     checkpoints: Path | None = None,
     progress: str | None = None,
 ) -> dict[str, list[list[RunResult]]]:
-    """Every member on every set of every case: name → per case, per set."""
+    """Every one of these members on every set of every case: name → per case, per set."""
     trained: dict[str, list[list[RunResult]]] = {}
     total = sum(
         get_method(member.method).epochs_of(member.config(defaults, len(part)))
-        for member in MEMBERS for own in parts for part in own
+        for member in members for own in parts for part in own
     )  # fmt: skip
     with progress_bar(progress, total, amount="percent") as bar:
-        for method, group in groupby(MEMBERS, lambda member: member.method):
+        for method, group in groupby(members, lambda member: member.method):
             trained |= _train(method, list(group), problem, defaults, cases, parts, checkpoints, bar.advance)
     return trained
 
@@ -185,11 +203,22 @@ def left_out_folds(problem: Problem, case: Case) -> Folds:
     cells = torch.zeros(len(problem.class_words), len(seen), dtype=torch.int64, device=labels.device)
     cells.index_put_((labels, numbers), torch.ones_like(labels), accumulate=True)
     numbers = torch.where(cells.sum(1)[labels] > cells[labels, numbers], numbers, -1)
+    asked = _asked(numbers, len(problem.class_words), case.seed)
     if len(numbers[numbers >= 0].unique()) > 1:
-        return Folds(True, numbers, tuple(problem.environment_words[e] for e in seen.tolist()))
+        return Folds(True, numbers, tuple(problem.environment_words[e] for e in seen.tolist()), asked)
     folds = stratified_folds(labels * len(problem.environment_words) + environments, ORDINARY_FOLDS, case.seed)
     rare = labels.bincount()[labels] < 2  # the only image of its class
-    return Folds(False, torch.where(rare, -1, folds), tuple(f"fold {i + 1}" for i in range(ORDINARY_FOLDS)))
+    names = tuple(f"fold {i + 1}" for i in range(ORDINARY_FOLDS))
+    return Folds(False, torch.where(rare, -1, folds), names, asked)
+
+
+def _asked(images: Tensor, classes: int, seed: int) -> Tensor:
+    """Images (n,) bool whose answers count: all, or as many drawn ones as ANSWERS allows for so many classes."""
+    n, most = len(images), max(1, ANSWERS // (len(MEMBERS) * classes))
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed)) if n > most else torch.arange(n)
+    asked = torch.zeros(n, dtype=torch.bool)
+    asked[order[:most]] = True
+    return asked.to(images.device)
 
 
 def stratified_folds(cells: Tensor, folds: int, seed: int) -> Tensor:
@@ -204,12 +233,8 @@ def stratified_folds(cells: Tensor, folds: int, seed: int) -> Tensor:
 
 def training_sets(case: Case, folds: Folds) -> list[Tensor]:
     """What the runs of a case are trained on: all images; without each fold; and, beside environments, without some."""
-    sets = [case.train, *(case.train[folds.numbers != fold] for fold in _present(folds))]
+    sets = [case.train, *(case.train[folds.numbers != fold] for fold in folds.present)]
     return [*sets, case.train[~_seen_sample(case, folds)]] if folds.by_environment else sets
-
-
-def _present(folds: Folds) -> list[int]:
-    return folds.numbers[folds.used].unique().tolist()
 
 
 def _seen_sample(case: Case, folds: Folds) -> Tensor:
@@ -218,41 +243,47 @@ def _seen_sample(case: Case, folds: Folds) -> Tensor:
 
 
 @torch.no_grad()
-def _stack(problem: Problem, case: Case, folds: Folds, results: dict[str, list[RunResult]], samples: int) -> Stacked:
-    features, labels = problem.features[case.train], problem.labels[case.train]
-    left_out = features.new_zeros(len(results), len(labels), len(problem.class_words))
-    seen = _seen_sample(case, folds) if folds.by_environment else None
-    in_seen = []
+def _stack(
+    problem: Problem, case: Case, folds: Folds, results: dict[str, list[RunResult]], choice: Choice, samples: int
+) -> Stacked:
+    used = case.train[folds.used]
+    features, labels, numbers = problem.features[used], problem.labels[used], folds.numbers[folds.used]
+    left_out = features.new_zeros(len(results), len(used), len(problem.class_words))
     for k, runs in enumerate(results.values()):
-        for fold, run in zip(_present(folds), runs[1:], strict=False):
-            own = folds.numbers == fold
+        for fold, run in zip(folds.present, runs[1:], strict=False):
+            own = numbers == fold
             left_out[k, own] = run.predict(problem, features[own], samples=samples).probs[0]
-        if seen is not None:
-            in_seen.append(runs[-1].predict(problem, features[seen], samples=samples).probs[0])
-    used = folds.used
-    weights = mixture_weights(left_out[:, used], labels[used])
-    mixed = mixture(weights, left_out[:, used])
-    if seen is None:
-        right = mixed.argmax(1) == labels[used]
-    else:
-        right = mixture(weights, torch.stack(in_seen)).argmax(1) == labels[seen]
+    weights = mixture_weights(true_class_densities(left_out, labels))
+    mixed = mixture(weights, left_out)
+    right = mixed.argmax(1) == labels
+    if folds.by_environment:
+        seen = case.train[_seen_sample(case, folds) & folds.asked]
+        answers = sum(
+            weight * runs[-1].predict(problem, problem.features[seen], samples=samples).probs[0]
+            for weight, runs in zip(weights.to(left_out), results.values(), strict=True)
+        )
+        right = torch.as_tensor(answers).argmax(1) == problem.labels[seen]
     return Stacked(
         case=case,
         folds=folds,
         members={name: runs[0] for name, runs in results.items()},
+        titles=tuple(member.title for member in choice.members),
         left_out=left_out,
         labels=labels,
         weights=weights,
-        temperature=_temperature(mixed, labels[used], folds),
+        temperature=_temperature(mixed, labels, folds),
         seen=float(right.float().mean()) if len(right) else None,
+        operations=choice.operations,
+        notes=choice.notes,
     )
 
 
-def mixture_weights(probs: Tensor, labels: Tensor) -> Tensor:
-    """Weights (K,) of members from what they say (K, n, C) of images left out; equal where there are none."""
-    if not len(labels):
-        return torch.full((len(probs),), 1 / len(probs), dtype=torch.float64, device=probs.device)
-    return stacking_weights(true_class_densities(probs, labels), PRIOR_PER_IMAGE * len(labels))
+def mixture_weights(densities: Tensor) -> Tensor:
+    """Weights (K,) of members from their densities (n, K) of images left out; equal where there are none."""
+    n, members = densities.shape
+    if not n:
+        return torch.full((members,), 1 / members, dtype=torch.float64, device=densities.device)
+    return stacking_weights(densities, PRIOR_PER_IMAGE * n)
 
 
 def _temperature(probs: Tensor, labels: Tensor, folds: Folds) -> float:
@@ -264,4 +295,4 @@ def _temperature(probs: Tensor, labels: Tensor, folds: Folds) -> float:
     if not folds.by_environment or bool((probs.argmax(1) == labels).all()):
         return 1.0
     found = fit_temperature(probs, labels)
-    return found if len(_present(folds)) > 2 else max(1.0, found)
+    return found if len(folds.present) > 2 else max(1.0, found)

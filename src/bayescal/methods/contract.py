@@ -8,6 +8,7 @@ space, so that a method from outside the package is treated as one of its own.
 """
 
 import abc
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -24,6 +25,9 @@ from bayescal.text.tower import LazyTower, TextTower
 Step = int | Tensor  # counts steps from 0; a tensor (1,) where the step is a CUDA graph
 Terms = dict[str, Tensor]  # every tensor is (R,); "total" is what is minimised
 
+PREDICT_NUMBERS = (
+    1 << 26
+)  # logits (images × runs × samples × classes) of one call: with thousands of classes, fewer images
 GPU_CHUNKS = 8  # a GPU is asked for more images at once than a CPU, whose chunks should stay in its cache
 
 # What every trained method has. Defaults that depend on the backbone are functions of its training defaults.
@@ -204,6 +208,8 @@ class Method(abc.ABC):
     # Whether its loss has CAL's terms, weighted by lambda_env, lambda_irm and lambda_orth: the ranges that a data set
     # gives for these, and for the form of the prompts, are meant for such methods.
     alignment_terms: ClassVar[bool] = False
+    # Whether what it learns is a table of its training images × classes, which thousands of classes make too large.
+    keeps_images: ClassVar[bool] = False
     # Options of the space that are files. In records and their keys the name of a file counts, not its folder.
     file_options: ClassVar[tuple[str, ...]] = ()
     # Whether it learns on frozen features, and whether it can train an image model from pixels (`end_to_end/`).
@@ -302,16 +308,33 @@ class Method(abc.ABC):
     def run_bytes(self, train: Samples) -> int:
         """What one more run takes in training, roughly and rather too much: for `training.stack.group_runs`.
 
-        Here: parameters with their gradients, moments, best values and temporaries, and a batch on its way through.
+        Here: parameters with their gradients, moments, best values and temporaries, and a batch on its way through, to
+        its logits.
         """
         held = 24 * sum(value[0].nbytes for value in self.init(train).values())
-        return held + 16 * self.runs.settings.get("batch_size", 0) * train.features[0, 0].nbytes
+        batch, images = self.runs.settings.get("batch_size", 0), train.labels.shape[1]
+        logits = min(batch, images) * self.task.n_classes * train.features.itemsize
+        return held + 16 * (batch * train.features[0, 0].nbytes + logits)
+
+    def training_operations(self, train: Samples) -> float:
+        """Floating-point operations of one run's training, roughly: for the time that is said, and what `auto` affords.
+
+        Here: every parameter meets every image of every epoch, forwards and twice backwards.
+        """
+        if not self.trained_by_gradient:
+            return 0.0
+        return 6.0 * self.runs["epochs"] * train.labels.shape[1] * self.parameter_count(self.init(train))
+
+    def steps(self, train: Samples) -> int:
+        """Steps of one run's training."""
+        return self.runs["epochs"] * math.ceil(train.labels.shape[1] / self.runs["batch_size"])
 
     def images_at_once(self, n: int, samples: int = 1) -> int:
         """How many of n images a call of `logits` is given."""
         if self.predict_chunk is None:
             return max(1, n)
-        chunk = self.predict_chunk * (GPU_CHUNKS if self.runs.seeds.is_cuda else 1)
+        larger = GPU_CHUNKS if self.runs.seeds.is_cuda else 1
+        chunk = min(self.predict_chunk, PREDICT_NUMBERS // max(1, self.task.n_classes)) * larger
         return max(1, chunk // (len(self.runs) * max(samples, 1)))
 
     def parameter_count(self, params: Params) -> int:

@@ -99,6 +99,8 @@ def _pull(text: Tensor, logits: Tensor, labels: Tensor, scale: float | Tensor) -
 def _product(one: tuple[Tensor, Tensor, Tensor], two: tuple[Tensor, Tensor, Tensor]) -> Tensor:
     """g·g' of every image: (…, B)."""
     (t, r, along), (t2, r2, along2) = one, two
+    if t.shape[-2] > t.shape[-1]:  # more names than dimensions: then the vectors of D numbers are the smaller part
+        return ((r @ t) * (r2 @ t2)).sum(-1) - along * along2
     return ((r @ (t @ t2.transpose(-1, -2))) * r2).sum(-1) - along * along2
 
 

@@ -164,6 +164,16 @@ class TextTower(nn.Module):
         """What autograd keeps of so many tokens until the backward pass."""
         return tokens * self.layers * self.width * KEPT_PER_TOKEN * self.dtype.itemsize
 
+    def operations(self, tokens: int) -> float:
+        """Floating-point operations of reading so many tokens, without attention, which is little for short texts."""
+        block = self.blocks[0]
+        return (
+            2.0
+            * tokens
+            * self.layers
+            * sum(layer.weight.numel() for layer in (block.qkv, block.out, block.up, block.down))
+        )
+
     def forward(self, prefix: Tensor, tails: Tensor, ends: Tensor, packing: "Packing | None" = None) -> Tensor:
         """Text features of K prompts: prefix (B, P, W), tails (B, K, T, W), ends (B or 1, K) → (B, K, D).
 

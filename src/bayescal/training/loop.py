@@ -20,7 +20,8 @@ from bayescal.training.checkpoint_file import warn_of_older
 from bayescal.training.gradient_norms import term_gradient_norms
 from bayescal.training.state import CHECKPOINT_FORMAT, CHECKPOINT_METRICS, State, Trained
 
-CHECKPOINT_SECONDS = 5.0  # a kill loses at most about this much training
+CHECKPOINT_SECONDS = 5.0  # a kill loses at most about this much training, or an epoch
+PROGRESS_SECONDS = 0.5  # between two words about how far a long epoch is
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def train(
     *,
     checkpoint: Path | None = None,
     identity: str = "",
-    on_epoch: Callable[[int, int], None] | None = None,
+    on_progress: Callable[[float], None] | None = None,
     observe: Callable[[int, Params], None] | None = None,
     gradient_norms_every: int = 0,
 ) -> Trained:
@@ -95,9 +96,10 @@ def train(
 
     `identity` names what is trained (configs, splits, features): a checkpoint of something else is not continued.
     `observe(epoch, params)` is shown the parameters before training (epoch 0, or where a checkpoint continues) and
-    after each epoch; they are the live tensors, to be copied by whoever keeps them. `gradient_norms_every` = k > 0
-    measures, at the first batch of the first and every k-th epoch after it, the norm of each loss term's gradient at
-    `method.measured_parameters`.
+    after each epoch; they are the live tensors, to be copied by whoever keeps them. `on_progress` is told how much of
+    an epoch was just finished, within long epochs too: they add up to the number of epochs. `gradient_norms_every` =
+    k > 0 measures, at the first batch of the first and every k-th epoch after it, the norm of each loss term's
+    gradient at `method.measured_parameters`.
     """
     started = time.perf_counter()
     runs = method.runs
@@ -115,7 +117,7 @@ def train(
         observe(state.epoch, state.params)
     steps, saved = None, time.perf_counter()
     for epoch in range(state.epoch, epochs):
-        steps = steps or Steps(method, data, state)
+        steps = steps or Steps(method, data, state, on_progress)
         if gradient_norms_every and epoch % gradient_norms_every == 0:
             state.add_gradient_norms(measure_gradients(method, state.params, data, epoch))
         terms = _train_epoch(method, data, state, epoch, steps)
@@ -126,8 +128,7 @@ def train(
             saved = time.perf_counter()
         if observe is not None:
             observe(state.epoch, state.params)
-        if on_epoch is not None:
-            on_epoch(epoch + 1, epochs)
+        steps.progress.tell(1.0)
     if not epochs:
         state.close_epoch({}, evaluate(method, state.params, data))
     _finish(method, data, state)
@@ -147,14 +148,34 @@ def _finish(method: Method, data: StackData, state: State) -> None:
         state.evaluate_again(evaluate(method, state.params, data))
 
 
+class EpochProgress:
+    """How far an epoch is, told now and then: one with thousands of classes may take an hour."""
+
+    def __init__(self, on_progress: Callable[[float], None] | None):
+        self.on_progress, self.said, self.at = on_progress, 0.0, time.perf_counter()
+
+    def begin(self) -> None:
+        self.said = 0.0
+
+    def tell(self, share: float) -> None:
+        """So much of the epoch is done; its end is always told."""
+        now = time.perf_counter()
+        if self.on_progress is not None and (share == 1.0 or now - self.at > PROGRESS_SECONDS):
+            self.on_progress(share - self.said)
+            self.said, self.at = share, now
+
+
 class Steps:
     """The steps of one training: batch, gradient, checks, update, each as in the one before.
 
     All that changes from step to step is in tensors that keep their address, so that a GPU can replay a step.
     """
 
-    def __init__(self, method: Method, data: StackData, state: State):
+    def __init__(
+        self, method: Method, data: StackData, state: State, on_progress: Callable[[float], None] | None = None
+    ):
         self.method, self.data, self.state = method, data, state
+        self.progress = EpochProgress(on_progress)
         runs, device = method.runs, method.runs.seeds.device
         self.decay = {name: runs["weight_decay"] for name in state.trained if method.decays(name)}
         rates = {name: method.rate_factor(name) for name in state.trained}
@@ -179,6 +200,7 @@ class Steps:
         self.order.copy_(epoch_order(runs.seeds, epoch, self.data.train.shape[1], runs["batch_size"]))
         self.rate.copy_(type(self.method).schedule(runs["learning_rate"], epoch, runs["epochs"]))
         self._take_views(epoch)
+        self.progress.begin()
         self.step.fill_(epoch * self.count)
         self.at.zero_()
         for value in self.sums.values():
@@ -237,6 +259,8 @@ def _train_epoch(method: Method, data: StackData, state: State, epoch: int, step
             for value in state.optimizer.values():
                 value.masked_fill_(per_run(resets, value), 0.0)
         steps.advance()
+        if i + 1 < steps.count:
+            steps.progress.tell((i + 1) / steps.count)
     return steps.means()
 
 

@@ -18,7 +18,7 @@ from bayescal.training.runs import Run, RunResult, StackCheckpoint, StackResult
 from bayescal.training.state import Trained
 from bayescal.util.progress import progress_bar
 
-Advance = Callable[[int], None]  # is told how many runs × epochs were just finished
+Advance = Callable[[float], None]  # is told how many runs × epochs were just finished; parts of long ones, too
 
 
 def train_runs(
@@ -105,7 +105,7 @@ def train_stack(
         data,
         checkpoint=kept / f"{identity[:24]}.safetensors" if kept is not None else None,
         identity=identity,
-        on_epoch=None if progress is None else lambda epoch, epochs: progress(len(runs)),
+        on_progress=None if progress is None else lambda epochs: progress(len(runs) * epochs),
         observe=(lambda _, params: observed.append(copies(params, bound.frozen))) if trajectory else None,
         gradient_norms_every=gradient_norms_every,
     )

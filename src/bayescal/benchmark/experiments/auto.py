@@ -169,12 +169,17 @@ def by_seed(cases: list[dict[str, Any]], row: str, metric: str) -> dict[int, flo
     return {seed: float(min(own) if metric == "worst" else np.mean(own)) for seed, own in sorted(found.items())}
 
 
+def rows_of(cases: list[dict[str, Any]]) -> dict[str, str]:
+    """The rows that all cases have: with very many classes some members are not trained."""
+    return {name: title for name, title in ROWS.items() if all(name in case["rows"] for case in cases)}
+
+
 def _cells(cases: list[dict[str, Any]], row: str) -> dict[str, Value | str]:
     return {column.key: value(by_seed(cases, row, column.key)) for column in COLUMNS}
 
 
 def _table(bench: Bench, data: str, cases: list[dict[str, Any]]) -> Table:
-    rows = tuple(Row(title, _cells(cases, name)) for name, title in ROWS.items())
+    rows = tuple(Row(title, _cells(cases, name)) for name, title in rows_of(cases).items())
     per_class = cases[0]["images"] / len(bench.sources.prepared(data).manifest.classes)
     note = f"{per_class:.0f} labelled images per class; mean over folds."
     return Table(f"auto/{data}", bench.dataset(data).title, COLUMNS, rows, note)
@@ -188,7 +193,8 @@ def _mean_table(bench: Bench, found: dict[str, list[dict[str, Any]]]) -> Table:
         own = [by_seed(cases, row, metric) for cases in found.values()]
         return value({seed: float(np.mean([scores[seed] for scores in own])) for seed in seeds})
 
-    rows = tuple(Row(title, {c.key: mean(name, c.key) for c in COLUMNS}) for name, title in ROWS.items())
+    everywhere = rows_of([case for cases in found.values() for case in cases])
+    rows = tuple(Row(title, {c.key: mean(name, c.key) for c in COLUMNS}) for name, title in everywhere.items())
     title = f"Mean over {len(found)} data sets"
     return Table("auto", title, COLUMNS, rows, "Every data set counts the same.")
 
@@ -228,7 +234,7 @@ def _weights(bench: Bench, found: dict[str, list[dict[str, Any]]]) -> Table:
     columns = tuple(Column(data, bench.dataset(data).title) for data in found)
 
     def mean(member: str, cases: list[dict[str, Any]]) -> Value:
-        return Value(float(np.mean([case["weights"][member] for case in cases])))
+        return Value(float(np.mean([case["weights"].get(member, 0.0) for case in cases])))
 
     rows = tuple(
         Row(member.title, {data: mean(member.name, cases) for data, cases in found.items()}, ranked=False)
@@ -243,7 +249,8 @@ def _lead(found: dict[str, list[dict[str, Any]]]) -> str:
     def mean(row: str, metric: str) -> float:
         return float(np.mean([np.mean(list(by_seed(cases, row, metric).values())) for cases in found.values()]))
 
-    others = [name for name in ROWS if name not in ("auto", "equal")]
+    every = rows_of([case for cases in found.values() for case in cases])
+    others = [name for name in every if name not in ("auto", "equal")]
     best = max(others, key=lambda name: mean(name, "accuracy"))
     surest = min(others, key=lambda name: mean(name, "nll"))
     return (

@@ -24,6 +24,9 @@ from bayescal.methods.text.zero_shot import ZeroShot
 
 CENTRES = ("text", "zero")
 MAX_ITERATIONS = 200
+USUAL_ITERATIONS = 50
+# Pairs of steps and gradients that L-BFGS remembers: 16 bytes per parameter each, so fewer where there are many.
+HISTORY, HISTORY_OF_MANY, MANY = 100, 10, 1 << 20
 TOLERANCE = 1e-7  # of the gradient, per image: far below what changes a probability in its fifth digit
 
 
@@ -67,7 +70,12 @@ class LogisticRegression(Method):
 
     def run_bytes(self, train: Samples) -> int:
         numbers = (self.task.dim + 1) * self.task.n_classes
-        return 8 * (30 * numbers + train.features[0].numel())  # L-BFGS keeps some pairs of steps and gradients
+        pairs = 30 if numbers < MANY else 2 * HISTORY_OF_MANY  # seldom as many as it may remember
+        return 8 * (pairs * numbers + train.features[0].numel())
+
+    def training_operations(self, train: Samples) -> float:
+        """In float64, which counts twice."""
+        return 2 * 6.0 * USUAL_ITERATIONS * train.features[0].numel() * self.task.n_classes
 
     def parameter_count(self, params: Params) -> int:
         return sum(value[0].numel() for value in params.values())  # solved for, not trained: but learned
@@ -96,6 +104,7 @@ def logistic_regression(features: Tensor, labels: Tensor, centre: Tensor, streng
         max_iter=MAX_ITERATIONS,
         tolerance_grad=TOLERANCE,
         tolerance_change=0.0,
+        history_size=HISTORY if weight.numel() < MANY else HISTORY_OF_MANY,
         line_search_fn="strong_wolfe",
     )
 

@@ -47,6 +47,7 @@ class TipAdapter(Method):
     citation = "Zhang et al., Tip-Adapter: Training-free Adaption of CLIP for Few-shot Classification, ECCV 2022"
     trained_by_gradient = False
     uses_text = True
+    keeps_images = True
     frozen = ("keys", "values", "alpha", "beta")
     predict_chunk = 4096  # every image is compared with every key
     space: ClassVar[Space] = TIP

@@ -66,6 +66,13 @@ class CAL(Method):
         samples = self.runs.settings.get("train_samples", 1)
         return super().run_bytes(train) + samples * sum(network.kept_bytes() for network in self.branches.values())
 
+    def training_operations(self, train: Samples) -> float:
+        """Of the text side, and of comparing images with names."""
+        samples = self.runs.settings.get("train_samples", 1)
+        read = self.steps(train) * sum(network.training_operations() for network in self.branches.values())
+        images = self.runs["epochs"] * train.labels.shape[1]
+        return samples * (read + 6.0 * images * self.task.n_classes * self.task.dim)
+
     def branch(self, params: Params, branch: str) -> Params:
         """The parameters of one branch under their own names."""
         start = branch + "."

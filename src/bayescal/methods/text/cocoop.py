@@ -68,6 +68,9 @@ class CoCoOp(Method):
             "meta.out.bias": start["context"].new_zeros(len(self.runs), w),
         }
 
+    def training_operations(self, train: Samples) -> float:
+        return self.runs["epochs"] * train.labels.shape[1] * self.network.training_operations()  # a tree per image
+
     def contexts(self, params: Params, features: Tensor) -> Tensor:
         """The context of every image: (R, B, D) or (B, D) → (R, B, M, W)."""
         hidden = F.normalize(features, dim=-1) @ params["meta.hidden.weight"] + params["meta.hidden.bias"][:, None]

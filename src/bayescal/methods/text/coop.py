@@ -31,6 +31,9 @@ class CoOp(Method):
     def run_bytes(self, train: Samples) -> int:
         return super().run_bytes(train) + self.prompts.kept_bytes()
 
+    def training_operations(self, train: Samples) -> float:
+        return self.steps(train) * self.prompts.training_operations()
+
     def measured_parameters(self, params: Params) -> tuple[str, ...]:
         return ("context",)
 

@@ -81,6 +81,9 @@ class DPLCLIP(Method):
     def run_bytes(self, train: Samples) -> int:
         return super().run_bytes(train) + self.task.n_environments * self.network.kept_bytes()
 
+    def training_operations(self, train: Samples) -> float:
+        return self.steps(train) * self.task.n_environments * self.network.training_operations()
+
     def contexts(self, params: Params, z: Tensor, step: Step | None = None) -> Tensor:
         """Context vectors of environment features (R or 1, G, D) → (R, G, M, W); with a step, under its dropout."""
         depth = self.runs["mlp_depth"]

@@ -50,6 +50,10 @@ class TaskNetwork(abc.ABC):
         """What `features` of one run and sample keeps for the backward pass."""
         return 0
 
+    def training_operations(self) -> float:
+        """Floating-point operations of `features` of one run and sample in a step, roughly."""
+        return 0.0
+
 
 class PromptNetwork(TaskNetwork):
     """PL, prompt learning: φ are M context vectors in front of (and behind) each name."""
@@ -102,3 +106,7 @@ class PromptNetwork(TaskNetwork):
 
     def kept_bytes(self) -> int:
         return self.task.text.kept_bytes(self.tree.n_tokens)
+
+    def training_operations(self) -> float:
+        # Forwards, backwards (the tower is frozen: its inputs alone have gradients), and of many names forwards again.
+        return (3 if self.tree.n_blocks(1) > 1 else 2) * self.task.text.operations(self.tree.n_tokens)
