@@ -1,4 +1,4 @@
-"""Thousands of classes: what a training takes is known before it begins, what cannot be afforded is left out and named."""
+"""Thousands of classes: what a training takes is said before it begins; what cannot be afforded is left out."""
 
 import pytest
 import torch

@@ -17,7 +17,9 @@ USER_ERROR = 2
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="bayescal-predict", description=__doc__)
     parser.add_argument("model", metavar="DIR", help="a folder that `bayescal export` wrote")
-    parser.add_argument("images", nargs="+", metavar="IMAGES", help="image files and folders; - reads a list from stdin")
+    parser.add_argument(
+        "images", nargs="+", metavar="IMAGES", help="image files and folders; - reads a list from stdin"
+    )
     parser.add_argument("--threads", type=int, help="cores of a forward pass; by default all")
     given = parser.parse_args(arguments)
     try:
