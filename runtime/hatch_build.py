@@ -15,7 +15,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 WHOLE, PART = "bayescal", "bayescal_runtime._bayescal"
-NEEDED = ("export.reading", "data.images", "estimator.answers", "estimator.prediction", "errors")
+NEEDED = ("export.reading", "data.file_tree", "data.images", "estimator.answers", "estimator.prediction", "errors")
 IMPORT = re.compile(rf"^(\s*from ){WHOLE}((?:\.\w+)+ import )", re.MULTILINE)
 
 

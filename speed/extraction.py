@@ -31,7 +31,7 @@ from bayescal.backbones import load_backbone
 from bayescal.backbones.base import Backbone
 from bayescal.benchmark.prepared import portable_name
 from bayescal.data import content_hash, read_image
-from bayescal.data.images import find_images
+from bayescal.data.file_tree import find_images
 from bayescal.data.transforms import cropped, plain_pixels
 from bayescal.features import FeatureBank
 from speed.measure import Result, print_results, write_json

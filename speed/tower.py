@@ -25,7 +25,7 @@ from bayescal.backbones import Backbone, load_backbone, mini
 from bayescal.backbones.base import BFLOAT16, Frozen
 from bayescal.backbones.inference import fast_for_inference
 from bayescal.backbones.loading import has_bfloat16
-from bayescal.data.images import find_images
+from bayescal.data.file_tree import find_images
 from bayescal.features import FeatureBank
 from bayescal.features.threads import in_parallel, worker_threads
 from speed.measure import CLOCKS, Clock, Result, interleaved, medians, print_results, spread, write_json

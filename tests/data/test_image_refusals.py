@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFile
 
-from bayescal.data.images import MAX_PIXELS, ImageError, content_hash, read_image
+from bayescal.data.images import MAX_PIXELS, content_hash, read_image
+from bayescal.data.sources import ImageError
 from bayescal.errors import DataError
 
 

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bayescal.data.images import ImageError, content_hash, find_images, read_image
+from bayescal.data.file_tree import find_images
+from bayescal.data.images import content_hash, read_image
+from bayescal.data.sources import ImageError
 from bayescal.errors import DataError
 
 
@@ -171,8 +173,8 @@ def test_arrays_that_are_no_image_are_refused(array, reason):
 
 
 def test_other_things_are_refused():
-    for thing in (None, 3, b"bytes", [[0, 1]]):
-        with pytest.raises(ImageError, match="a path, a Pillow image or a numpy array"):
+    for thing in (None, 3, [[0, 1]]):
+        with pytest.raises(ImageError, match="a path, a URL, bytes, a file object, a Pillow image or a numpy array"):
             read_image(thing)
 
 

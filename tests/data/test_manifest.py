@@ -42,7 +42,7 @@ def trees(draw):
 def test_folder_csv_and_json_give_the_same_manifest(cells, delimiter, with_mark, data):
     with tempfile.TemporaryDirectory() as folder:
         write_tree(folder, cells)
-        from_folder = read_manifest(folder)
+        from_folder = read_manifest(folder, layout="environment/class")
         assert len(from_folder) == len(cells)
         by_path = {os.path.join(folder, e, c, f): (e, c) for e, c, f in cells}
         for row in from_folder.rows():

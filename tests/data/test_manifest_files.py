@@ -1,6 +1,8 @@
 """Bad folders and files are refused in words that say what, where, and what to do."""
 
 import json
+import os
+import warnings
 from pathlib import Path
 
 import pytest
@@ -59,17 +61,21 @@ def test_a_missing_path_shows_the_expected_layout(tmp_path):
 
 
 def test_other_files_are_refused(tmp_path):
-    touch(tmp_path, "images.zip")
-    with pytest.raises(DataError, match=r"ends in \.csv or \.json"):
-        read_manifest(tmp_path / "images.zip")
+    touch(tmp_path, "notes.md")
+    with pytest.raises(DataError, match=r"notes\.md.*ends in \.csv, \.xlsx or \.json"):
+        read_manifest(tmp_path / "notes.md")
 
 
 def test_phone_photos_are_not_silently_left_out(tmp_path):
-    touch(tmp_path, "photo/dog/1.jpg", "photo/dog/2.HEIC", "photo/dog/3.heic")
-    with pytest.warns(BayescalWarning, match=r"skipped 2 pictures.*\.heic: 2.*Convert"):
-        assert len(read_manifest(tmp_path)) == 1
-    (tmp_path / "photo/dog/1.jpg").unlink()
-    with pytest.raises(DataError, match=r"Convert \.heic"):
+    touch(tmp_path, "photo/dog/1.jpg", "photo/cat/2.HEIC", "photo/dog/3.dng", "photo/cat/4.DNG", "photo/dog/notes.txt")
+    with pytest.warns(BayescalWarning) as caught:
+        assert len(read_manifest(tmp_path)) == 2
+    said = [str(warning.message) for warning in caught]
+    assert any("skipped 2 pictures" in text and ".dng: 2" in text and "photo/cat/4.DNG" in text for text in said)
+    assert any("1 file is no image: photo/dog/notes.txt" in text for text in said)
+    for name in ("photo/dog/1.jpg", "photo/cat/2.HEIC"):
+        (tmp_path / name).unlink()
+    with pytest.raises(DataError, match=r"Convert \.dng"):
         read_manifest(tmp_path)
 
 
@@ -94,7 +100,8 @@ def table(folder, text, encoding="utf-8"):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "no column path and no column class.*Found: an empty first line"),
+        ("", "the file is empty"),
+        ("\n1.png,dog\n", "no column path and no column class.*Found: an empty first line"),
         ("1.png,dog\n", r"no column path and no column class.*Found: 1\.png, dog"),
         ("path,label\n1.png,dog\n", "no column class.*Found: path, label"),
         ("path,class,class\n1.png,dog,cat\n", "class occurs more than once"),
@@ -119,11 +126,58 @@ def test_unknown_files_are_counted_and_the_first_five_named(tmp_path):
     assert "none5" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("encoding", "line"), [("latin-1", 3), ("utf-16", 1)])
-def test_other_encodings_are_refused(tmp_path, encoding, line):
-    path = table(tmp_path, "path,class\n1.png,dog\n2.png,chaîne\n", encoding)
-    with pytest.raises(DataError, match=rf"not UTF-8 text \(line {line}\)"):
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32", "latin-1", "cp1252"])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_tables_of_every_encoding_and_separator_are_read(tmp_path, encoding, delimiter):
+    text = "path,class,environment\r\n1.png,dog,forêt\r\n2.png,chien,forêt\r\n".replace(",", delimiter)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = read_manifest(table(tmp_path, text, encoding), environment_words={"forêt": "forest"})
+    assert (found.classes, found.environments) == (("chien", "dog"), ("forêt",))
+    odd = [str(warning.message) for warning in caught if "is not UTF-8 (line 2)" in str(warning.message)]
+    assert len(odd) == (encoding in ("latin-1", "cp1252"))
+
+
+def test_bytes_that_mean_nothing_to_windows_are_read_as_latin_1(tmp_path):
+    path = tmp_path / "table.csv"
+    touch(tmp_path, "1.png", "2.png")
+    path.write_bytes(b"path,class\n1.png,dog\n2.png,\x81cat\n")
+    with pytest.warns(BayescalWarning, match="read as latin-1"), pytest.raises(DataError, match="control characters"):
         read_manifest(path)
+
+
+@pytest.mark.parametrize("columns", ["class=Label,path=Filename", {"class": "label", "path": "filename"}])
+def test_columns_may_be_called_otherwise(tmp_path, columns):
+    path = table(tmp_path, "ID;Filename;Label\n7;1.png;dog\n8;sub/3.png;cat\n")
+    found = read_manifest(path, columns=columns)
+    assert found.classes == ("cat", "dog")
+    assert 'class from "Label"' in found.understood
+    with pytest.raises(DataError, match="If they are called otherwise, say so: --columns path=filename,class=label"):
+        read_manifest(path)
+    with pytest.raises(DataError, match=r"columns klass=Label: expected OURS=THEIRS"):
+        read_manifest(path, columns="klass=Label")
+    with pytest.raises(DataError, match="no column lable"):
+        read_manifest(path, columns="class=lable,path=filename")
+
+
+def test_spreadsheets_are_read(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    touch(tmp_path, "1.png", "sub/3.png")
+    book = openpyxl.Workbook()
+    for row in (["Picture", "class", "environment"], ["1.png", 7, "home"], [None], ["sub/3.png", 8.0, "street"]):
+        book.active.append(row)
+    book.save(tmp_path / "list.xlsx")
+    found = read_manifest(tmp_path / "list.xlsx", columns="path=Picture")
+    assert (found.classes, found.environments) == (("7", "8"), ("home", "street"))
+    (tmp_path / "odd.xlsx").write_bytes(b"PK\x03\x04 no workbook")
+    with pytest.raises(DataError, match=r"odd\.xlsx: is"):
+        read_manifest(tmp_path / "odd.xlsx")
+
+
+def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "list.csv")
+    with pytest.raises(DataError, match="neither a folder nor a file"):
+        read_manifest(tmp_path / "list.csv")
 
 
 def test_tables_made_on_windows_are_read(tmp_path):

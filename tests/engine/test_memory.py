@@ -19,6 +19,7 @@ from bayescal.training import stack
 from bayescal.training.gradient_norms import term_gradient_norms
 from bayescal.training.loop import evaluate, gather_batch, training_samples
 from bayescal.training.stack import group_runs, train_runs
+from bayescal.util import free_memory
 
 GB = 2**30
 NAMES = [[i % 17, *range(2, 2 + i % 4)] for i in range(13)]
@@ -169,7 +170,7 @@ def test_accuracies_do_not_depend_on_how_many_images_are_evaluated_at_once(monke
 
 def files(monkeypatch, **contents: str) -> None:
     """What the system says about memory, by the last part of the file's name."""
-    monkeypatch.setattr(memory, "_read", lambda path: contents.get(Path(path).name.removeprefix("memory."), ""))
+    monkeypatch.setattr(free_memory, "_read", lambda path: contents.get(Path(path).name.removeprefix("memory."), ""))
 
 
 def test_free_memory_is_what_system_and_container_leave(monkeypatch):

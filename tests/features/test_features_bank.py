@@ -288,11 +288,11 @@ def test_other_backbones_have_other_rows(tmp_path, backbone, images):
 
 
 def test_threads_end_after_an_error(tmp_path, backbone, images, monkeypatch):
-    def explode(source):
+    def explode(source, at_least):
         raise KeyboardInterrupt if source == images[7] else ZeroDivisionError
 
     before = torch.get_num_threads()
-    monkeypatch.setattr("bayescal.features.decode_process.read_image", explode)
+    monkeypatch.setattr("bayescal.features.decode_process.decoded", explode)
     with pytest.raises((KeyboardInterrupt, ZeroDivisionError)):
         FeatureBank(backbone, tmp_path / "cache", workers=3).encode(images)
     assert not [t for t in threading.enumerate() if t.name.startswith("bayescal-images")]

@@ -88,7 +88,7 @@ def test_processes_end_with_the_block_and_after_errors(images, many, monkeypatch
 
 @needs_memfd
 def test_a_process_that_dies_is_an_error_that_names_its_images(images):
-    reader = Reader(Transform(HOW), 9)
+    reader = Reader(Transform(HOW), 9, 2**28)
     try:
         reader(images)
         reader.process.kill()
@@ -100,7 +100,7 @@ def test_a_process_that_dies_is_an_error_that_names_its_images(images):
 
 @needs_memfd
 def test_an_error_of_the_work_itself_arrives(images):
-    reader = Reader(Transform(HOW), 3)  # too small for the group: never asked for by `readers`
+    reader = Reader(Transform(HOW), 3, 2**28)  # too small for the group: never asked for by `readers`
     try:
         with pytest.raises(IndexError):
             reader(images)

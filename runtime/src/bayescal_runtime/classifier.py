@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from bayescal_runtime._bayescal.data.images import ImageError, ImageSource, read_image
+from bayescal_runtime._bayescal.data.images import read_image
+from bayescal_runtime._bayescal.data.sources import ImageError, ImageSource
 from bayescal_runtime._bayescal.errors import DataError
 from bayescal_runtime._bayescal.estimator.answers import Answer, answers_of
 from bayescal_runtime._bayescal.estimator.prediction import Prediction

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bayescal_runtime._bayescal.data.images import find_images
+from bayescal_runtime._bayescal.data.file_tree import find_images
 from bayescal_runtime._bayescal.errors import BayescalError, DataError
 from bayescal_runtime.classifier import load
 

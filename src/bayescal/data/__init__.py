@@ -5,17 +5,11 @@ from typing import TYPE_CHECKING
 from bayescal.util.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from bayescal.data.images import (
-        IMAGE_SUFFIXES,
-        MAX_PIXELS,
-        ImageError,
-        ImageSource,
-        content_hash,
-        find_images,
-        read_image,
-    )
+    from bayescal.data.file_tree import IMAGE_SUFFIXES, find_images
+    from bayescal.data.images import MAX_PIXELS, content_hash, read_image
     from bayescal.data.manifest import Manifest, ManifestRow, read_manifest
     from bayescal.data.names import check_names, to_words
+    from bayescal.data.sources import ImageError, ImageSource
     from bayescal.data.splits import Split, check_leaks, few_shot_split, split_from_manifest
     from bayescal.data.synthetic.coloring import ColoredImages, color_images
     from bayescal.data.synthetic.lying_cue import make_lying_cue
@@ -46,12 +40,12 @@ __all__ = [
 
 # On first use: what a name needs is not loaded for the others.
 _HOMES = {
-    "IMAGE_SUFFIXES": "bayescal.data.images",
+    "IMAGE_SUFFIXES": "bayescal.data.file_tree",
     "MAX_PIXELS": "bayescal.data.images",
-    "ImageError": "bayescal.data.images",
-    "ImageSource": "bayescal.data.images",
+    "ImageError": "bayescal.data.sources",
+    "ImageSource": "bayescal.data.sources",
     "content_hash": "bayescal.data.images",
-    "find_images": "bayescal.data.images",
+    "find_images": "bayescal.data.file_tree",
     "read_image": "bayescal.data.images",
     "Manifest": "bayescal.data.manifest",
     "ManifestRow": "bayescal.data.manifest",

@@ -5,39 +5,36 @@ Images are decoded by several threads at once, so nothing here touches Pillow's 
 """
 
 import hashlib
-import io
-import os
 import struct
+import threading
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 from typing import IO
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from bayescal.errors import DataError
+from bayescal.data.image_memory import NoRoom, room
+from bayescal.data.pixels import check_array, from_array, to_rgb
+from bayescal.data.sources import ImageError, ImageSource, name_of_source, open_source
 
-ImageSource = str | os.PathLike[str] | Image.Image | np.ndarray
-
-MAX_PIXELS = 100_000_000  # 300 MB once decoded; anything larger is a map, a scan or an attack
-
-# fmt: off
-IMAGE_SUFFIXES = frozenset({
-    ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".avif",
-    ".jp2", ".ppm", ".pgm", ".pbm", ".pnm",
-})
-# Pictures that Pillow alone cannot read, listed so that a folder of phone photos is not silently empty.
-FOREIGN_SUFFIXES = frozenset({
-    ".heic", ".heif", ".jxl", ".svg", ".psd", ".raw", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".dcm", ".pdf",
-})
-# fmt: on
+MAX_PIXELS = 100_000_000  # 400 MB once decoded; anything larger is a map, a scan or an attack
+MAX_REDUCED = 1_000_000_000  # of a picture that is made smaller while it is decoded
+REDUCED_ABOVE = 32_000_000  # pixels: smaller pictures are decoded exactly, whatever is done with them
 
 # Formats recognised by their first bytes. Not all of Pillow's: some have no signature and would take any file
-# for an image, and one (EPS) runs an outside program.
-_FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "AVIF", "JPEG2000", "PPM")
-_IGNORED_FOLDERS = frozenset({"__MACOSX", "@eaDir", "$RECYCLE.BIN", "__pycache__"})
+# for an image, and one (EPS) runs an outside program. HEIF comes with pillow-heif.
+_FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "AVIF", "HEIF", "JPEG2000", "PPM")
+_HEVC = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis")  # brands of files that Pillow alone cannot decode
+_FOREIGN = {
+    b"\xff\x0a": "a JPEG XL image",
+    b"\x00\x00\x00\x0cJXL ": "a JPEG XL image",
+    b"8BPS": "a Photoshop file",
+    b"%PDF": "a PDF file",
+    b"<svg": "an SVG drawing",
+    b"FUJIFILMCCD-RAW": "a camera's raw file",
+}
 
-_WHITE = (255, 255, 255, 255)
 _ORIENTATION_TAG = 0x0112
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -48,104 +45,76 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-
-
-class ImageError(DataError):
-    """An image that cannot be used; the message names it and says why."""
+_REGISTERING = threading.Lock()
 
 
 def read_image(source: ImageSource) -> Image.Image:
-    """Turn a path, a Pillow image or an array into an upright 8-bit RGB image.
+    """Turn a path, a URL, bytes, a Pillow image or an array into an upright 8-bit RGB image.
 
     Arrays are (H, W), (H, W, 1), (H, W, 3) or (H, W, 4) of uint8, uint16, bool, or floats from 0 to 1.
     Transparent parts become white, 16 bits are scaled to 8, animations give their first frame, and the
     orientation that a camera wrote into the file is applied. Raises `ImageError`.
     """
-    if isinstance(source, np.ndarray):
-        return _to_rgb(_from_array(source), "the array")
-    if isinstance(source, Image.Image):
-        name = f"the image {getattr(source, 'filename', '') or 'object'}"
-        _check_size(source.size, name)
-        return _decode(source, name)
-    path = _as_path(source)
-    try:
-        with open(path, "rb") as stream:
-            image = _open_header(stream, path)
-            _check_size(image.size, path)
-            return _decode(image, path)
-    except OSError as error:
-        raise ImageError(f"{path}: cannot be opened ({error.strerror or error}).") from error
+    with decoded(source) as image:
+        return image
+
+
+@contextmanager
+def decoded(
+    source: ImageSource, at_least: int | None = None, name: str | None = None, max_pixels: int = MAX_PIXELS
+) -> Iterator[Image.Image]:
+    """As `read_image`, with room in memory for the image until the block ends (`image_memory`).
+
+    `at_least`: pixels of the shorter side that suffice. A JPEG or JPEG 2000 above 32 million pixels is then halved as
+    often as that allows while it is decoded, so that it never takes the memory of all its pixels.
+    """
+    name = name or name_of_source(source)
+    with ExitStack() as stack:
+        if isinstance(source, np.ndarray):
+            array = check_array(source, name)
+            _check_size((array.shape[1], array.shape[0]), name)
+            image = to_rgb(from_array(array, name), name, ours=True)
+        elif isinstance(source, Image.Image):
+            _check_size(source.size, name)
+            image = _decode(source, name)
+        else:
+            try:
+                stream = stack.enter_context(open_source(source))
+                opened = _open_header(stream, name)
+                width, height = opened.size
+                scale = _reduce(opened, at_least)
+                size = -(-width // scale), -(-height // scale)
+                _check_size(size, name, max_pixels)
+                stack.enter_context(_room(opened, size, scale, name))
+                image = _decode(opened, name, ours=True)
+            except OSError as error:
+                raise ImageError(f"{name}: cannot be opened ({error.strerror or error}).") from error
+        yield image
 
 
 def read_bytes(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """The same for the content of a file; `name` is what messages call it."""
-    if not data:
-        raise ImageError(f"{name}: is empty (0 bytes).")
-    image = _open_header(io.BytesIO(data), name)
-    _check_size(image.size, name, max_pixels)
-    return _decode(image, name)
+    with decoded(data, name=name, max_pixels=max_pixels) as image:
+        return image
 
 
 def content_hash(source: ImageSource) -> str:
     """Give the SHA-256 that tells whether two images are the same, as hexadecimal digits.
 
-    A file is hashed by its bytes, without decoding it. Pillow images and arrays are hashed by the RGB pixels
-    that `read_image` makes of them, so an array and the equal Pillow image have the same hash.
+    A file is hashed by its bytes, without decoding it, wherever they come from. Pillow images and arrays are hashed by
+    the RGB pixels that `read_image` makes of them, so an array and the equal Pillow image have the same hash.
     """
     if isinstance(source, Image.Image | np.ndarray):
         image = read_image(source)
         digest = hashlib.sha256(f"{image.mode} {image.width}x{image.height}\n".encode())
         digest.update(image.tobytes())
         return digest.hexdigest()
-    path = _as_path(source)
+    name = name_of_source(source)
     try:
-        with open(path, "rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        with open_source(source) as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
     except OSError as error:
-        raise ImageError(f"{path}: cannot be opened ({error.strerror or error}).") from error
-
-
-def find_images(folder: str | os.PathLike[str]) -> list[Path]:
-    """List the images in a folder and all folders below it, sorted, without hidden and system files."""
-    return [path for path in walk_files(Path(folder)) if path.suffix.lower() in IMAGE_SUFFIXES]
-
-
-def walk_files(folder: Path, _above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[Path]:
-    """Go through all visible files below a folder in sorted order, following links but never in a circle."""
-    try:
-        status = folder.stat()
-        with os.scandir(folder) as scan:
-            entries = sorted(scan, key=lambda entry: entry.name)
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be opened ({error.strerror or error}).") from error
-    identity = (status.st_dev, status.st_ino)
-    if identity in _above:  # a link that leads back to a folder we are inside of
-        return
-    for entry in entries:
-        if not is_visible(entry.name):
-            continue
-        if entry.is_dir():
-            yield from walk_files(folder / entry.name, _above | {identity})
-        else:
-            yield folder / entry.name
-
-
-def is_visible(name: str) -> bool:
-    """Tell whether a file or folder is the user's own: not hidden, not made by an operating system."""
-    return not name.startswith(".") and name not in _IGNORED_FOLDERS
-
-
-def _as_path(source: str | os.PathLike[str]) -> str:
-    if not isinstance(source, str | os.PathLike):
-        raise ImageError(f"An image must be a path, a Pillow image or a numpy array; found {type(source).__name__}.")
-    path = os.fspath(source)
-    if not os.path.exists(path):
-        raise ImageError(f"{path}: there is no such file.")
-    if not os.path.isfile(path):  # a named pipe would block for ever
-        raise ImageError(f"{path}: is not a file.")
-    if os.path.getsize(path) == 0:
-        raise ImageError(f"{path}: the file is empty (0 bytes). Copy it again from where it came from.")
-    return path
+        raise ImageError(f"{name}: cannot be opened ({error.strerror or error}).") from error
 
 
 def _open_header(stream: IO[bytes], name: str) -> Image.Image:
@@ -155,12 +124,14 @@ def _open_header(stream: IO[bytes], name: str) -> Image.Image:
     silenced only for the whole process, so the registered readers are asked directly.
     """
     Image.init()
-    prefix = stream.read(16)
+    prefix = stream.read(64)
+    if _is_heic(prefix):
+        _register_heif(name)
     for kind in _FORMATS:
-        if kind not in Image.OPEN:  # this Pillow was built without it
+        if kind not in Image.OPEN or (kind == "AVIF" and _is_heic(prefix)):  # this Pillow was built without it
             continue
         make, accepts = Image.OPEN[kind]
-        verdict = accepts(prefix) if accepts else False
+        verdict = accepts(prefix[:16]) if accepts else False
         if not verdict or isinstance(verdict, str):  # text: the reason why this Pillow cannot read it
             continue
         stream.seek(0)
@@ -174,7 +145,81 @@ def _open_header(stream: IO[bytes], name: str) -> Image.Image:
             raise ImageError(
                 f"{name}: begins like a {kind} image but its header is damaged ({_brief(error)})."
             ) from error
+    if foreign := next((words for magic, words in _FOREIGN.items() if prefix.startswith(magic)), None):
+        raise ImageError(f"{name}: is {foreign}, which is not read here. Convert it to JPEG or PNG.")
     raise ImageError(f"{name}: is not an image of a known kind ({', '.join(_FORMATS[:6])}, …).")
+
+
+def _is_heic(prefix: bytes) -> bool:
+    """Whether a file of the HEIF family says of itself that it needs the decoder that Pillow does not have."""
+    return prefix[4:8] == b"ftyp" and any(prefix[at : at + 4] in _HEVC for at in range(8, len(prefix) - 3, 4))
+
+
+def _register_heif(name: str) -> None:
+    with _REGISTERING:
+        if "HEIF" in Image.OPEN:
+            return
+        try:
+            import pillow_heif
+        except ImportError as error:
+            raise ImageError(
+                f"{name}: is a HEIC photo, and reading those needs a package: pip install 'bayescal[heic]'. "
+                "Or convert it to JPEG."
+            ) from error
+        pillow_heif.register_heif_opener()
+
+
+def _reduce(image: Image.Image, at_least: int | None) -> int:
+    """Have a large picture made smaller while it is decoded, as far as its shorter side allows; by how much."""
+    width, height = image.size
+    if at_least is None or not REDUCED_ABOVE < width * height <= MAX_REDUCED:
+        return 1
+    halvings = max(0, (min(width, height) // at_least).bit_length() - 1)
+    if image.format == "JPEG":
+        image.draft(None, (at_least, at_least))
+        return getattr(image, "decoderconfig", (1,))[0]
+    if image.format == "JPEG2000":
+        halvings = min(halvings, _jpeg2000_levels(image))
+        image.reduce = halvings  # type: ignore[method-assign]
+        return 1 << halvings
+    return 1
+
+
+def _jpeg2000_levels(image: Image.Image) -> int:
+    """How often a JPEG 2000 image can be halved: its decomposition levels, which it names behind its size."""
+    stream: IO[bytes] = image.fp  # type: ignore[attr-defined]
+    at = stream.tell()
+    stream.seek(0)
+    head = stream.read(1 << 16)
+    stream.seek(at)
+    style = head.find(b"\xff\x52", head.find(b"\xff\x4f\xff\x51") + 4)
+    return head[style + 9] if 0 < style < len(head) - 9 else 0
+
+
+@contextmanager
+def _room(image: Image.Image, size: tuple[int, int], scale: int, name: str) -> Iterator[None]:
+    """Room in memory for decoding an image, or the reason why it is too large here."""
+    need = _decoding_bytes(image, size[0] * size[1], scale)
+    limit = room.limit()
+    if need > limit:
+        raise NoRoom(
+            f"{name}: decoding it takes {need / 1e6:,.0f} MB of memory, and {limit / 1e6:,.0f} MB are there for "
+            "images. Make it smaller first, or free memory."
+        )
+    with room.hold(need):
+        yield
+
+
+def _decoding_bytes(image: Image.Image, pixels: int, scale: int) -> int:
+    """What an image takes at most while it is decoded to so many pixels and converted."""
+    need = 4 * pixels  # Pillow keeps RGB in four bytes
+    if image.mode.startswith("I") or image.mode == "F" or image.format == "JPEG2000":
+        need += 12 * pixels
+    elif image.mode != "RGB" or _orientation(image) in _TURNS:
+        need += 4 * pixels
+    if image.format == "JPEG" and image.info.get("progressive"):  # all its coefficients are kept, whatever the scale
+        need += 6 * pixels * scale**2
+    return need
 
 
 def _check_size(size: tuple[int, int], name: str, max_pixels: int = MAX_PIXELS) -> None:
@@ -189,7 +234,7 @@ def _too_large(name: str, max_pixels: int = MAX_PIXELS) -> str:
     return f"{name}: is too large; at most {max_pixels // 10**6} million pixels are read. Make it smaller first."
 
 
-def _decode(image: Image.Image, name: str) -> Image.Image:
+def _decode(image: Image.Image, name: str, ours: bool = False) -> Image.Image:
     try:
         image.load()
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -199,7 +244,7 @@ def _decode(image: Image.Image, name: str) -> Image.Image:
     except Exception as error:  # as above: what a damaged file makes a reader raise cannot be listed
         raise ImageError(f"{name}: the image data is damaged or cut short ({_brief(error)}). Copy it again.") from error
     turn = _TURNS.get(_orientation(image))
-    rgb = _to_rgb(image, name)
+    rgb = to_rgb(image, name, ours)
     return rgb if turn is None else rgb.transpose(turn)
 
 
@@ -208,64 +253,6 @@ def _orientation(image: Image.Image) -> int:
         return image.getexif().get(_ORIENTATION_TAG, 1)
     except Exception:  # damaged camera notes on an image that is otherwise fine: keep the image as it is stored
         return 1
-
-
-def _to_rgb(image: Image.Image, name: str) -> Image.Image:
-    if image.mode.startswith("I") or image.mode == "F":
-        image = _from_array(_deep_pixels(image, name), name)
-    try:
-        if image.has_transparency_data:
-            image = image.convert("RGBA")
-            image = Image.alpha_composite(Image.new("RGBA", image.size, _WHITE), image)
-        rgb = image.convert("RGB")  # always a new image: a Pillow image given to us belongs to the caller
-    except (ValueError, OSError, KeyError) as error:
-        raise ImageError(f"{name}: colours of kind {image.mode} cannot be turned into RGB; save it as RGB.") from error
-    rgb.info.clear()  # the orientation has been applied: nobody may apply it again
-    return rgb
-
-
-def _deep_pixels(image: Image.Image, name: str) -> np.ndarray:
-    """Take the pixels of a Pillow image with more than 8 bits as uint16, or as floats from 0 to 1."""
-    pixels = np.asarray(image)
-    if image.mode != "I":
-        return pixels.astype(np.uint16) if image.mode.startswith("I;") else pixels
-    # Pillow's 32-bit integers hold what was a 16-bit file; a wider range has no agreed black and white
-    if pixels.min() < 0 or pixels.max() > 65535:
-        raise ImageError(
-            f"{name}: 32-bit values from {pixels.min()} to {pixels.max()}; expected 0 to 65535. "
-            "Save it with 8 or 16 bits per pixel."
-        )
-    return pixels.astype(np.uint16)
-
-
-def _from_array(array: np.ndarray, name: str = "the array") -> Image.Image:
-    if array.ndim == 3 and array.shape[2] == 1:
-        array = array[:, :, 0]
-    if array.ndim != 2 and (array.ndim != 3 or array.shape[2] not in (3, 4)):
-        colours_first = array.ndim == 3 and array.shape[0] in (1, 3, 4)
-        hint = " Colours must come last: use array.transpose(1, 2, 0)." if colours_first else ""
-        raise ImageError(f"{name}: expected (height, width) or (height, width, 1, 3 or 4); found {array.shape}.{hint}")
-    _check_size((array.shape[1], array.shape[0]), name)
-    return Image.fromarray(np.ascontiguousarray(_to_uint8(array, name)))
-
-
-def _to_uint8(array: np.ndarray, name: str) -> np.ndarray:
-    kind = array.dtype
-    if kind == np.uint8:
-        return array
-    if kind == np.bool_:
-        return array.astype(np.uint8) * np.uint8(255)
-    if kind == np.uint16:  # 65535 / 255 = 257; rounded, so that black stays black and white becomes white
-        return ((array.astype(np.uint32) + 128) // 257).astype(np.uint8)
-    if kind.kind == "f":
-        low, high = float(array.min()), float(array.max())  # NaN comes out as NaN and fails the comparison
-        if not (low >= 0 and high <= 1):
-            raise ImageError(
-                f"{name}: floating-point pixels must lie between 0 and 1, without NaN; "
-                f"found {low:g} to {high:g}. Divide by the largest possible value, or use uint8."
-            )
-        return np.rint(array * 255.0).astype(np.uint8)
-    raise ImageError(f"{name}: pixels of type {kind}; use uint8, uint16, bool, or floats from 0 to 1.")
 
 
 def _brief(error: BaseException) -> str:

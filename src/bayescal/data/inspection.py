@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from bayescal.data.images import ImageError, content_hash, read_image
+from bayescal.data.images import content_hash, read_image
 from bayescal.data.manifest import Manifest
+from bayescal.data.sources import ImageError
 from bayescal.util.progress import progress_bar
 
 _THREADS = 4  # decoding releases Python's lock; more threads would only wait for the disk

@@ -11,13 +11,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bayescal.data.manifest_files import LAYOUT, Row, read_csv, read_folder, read_json
+from bayescal.data.file_tree import is_tree, suffix_of
+from bayescal.data.layout import EXPECTED, Layout
+from bayescal.data.manifest_files import TABLES, Images, read_table, read_tree
 from bayescal.data.names import choose_words
+from bayescal.data.remote import is_url
+from bayescal.data.tables import parse_columns
 from bayescal.errors import BayescalWarning, DataError
 from bayescal.util.atomic import replacing
 
 SPLITS = ("", "train", "val", "test")
-_READERS = {".csv": read_csv, ".tsv": read_csv, ".json": read_json}
+TABLE = "manifest.csv"  # a folder that holds this list is read by it: it may know more than the folders, such as splits
 
 
 class ManifestRow(NamedTuple):
@@ -42,6 +46,7 @@ class Manifest:
     splits : (N,), "train", "val", "test", or "" where the split is still to be drawn.
     classes, environments : the names as the user wrote them, sorted.
     class_words, environment_words : what the text tower is shown for them, in the same order.
+    understood : how they were read, for people: "layout environment/class/image: …".
 
     Examples
     --------
@@ -65,6 +70,7 @@ class Manifest:
     environments: tuple[str, ...]
     class_words: tuple[str, ...]
     environment_words: tuple[str, ...]
+    understood: str = ""
 
     def __post_init__(self) -> None:
         columns = {
@@ -96,6 +102,7 @@ class Manifest:
         *,
         class_words: Mapping[str, str] | None = None,
         environment_words: Mapping[str, str] | None = None,
+        understood: str = "",
     ) -> "Manifest":
         """Build a manifest from one value per image, with names checked and sorted into tables."""
         class_table, environment_table = tuple(sorted(set(classes))), tuple(sorted(set(environments)))
@@ -110,6 +117,7 @@ class Manifest:
             environments=environment_table,
             class_words=choose_words(class_table, class_words, "class"),
             environment_words=choose_words(environment_table, environment_words, "environment"),
+            understood=understood,
         )
 
     def __len__(self) -> int:
@@ -199,6 +207,9 @@ class Manifest:
 def read_manifest(
     path: str | os.PathLike[str],
     *,
+    layout: str | None = None,
+    class_from_name: bool = False,
+    columns: str | Mapping[str, str] | None = None,
     class_words: Mapping[str, str] | None = None,
     environment_words: Mapping[str, str] | None = None,
 ) -> Manifest:
@@ -206,8 +217,13 @@ def read_manifest(
 
     Parameters
     ----------
-    path : a folder ENVIRONMENT/CLASS/image, or a CSV or JSON file with path, class, environment, split
-        (docs/data-layout.md).
+    path : a folder, an archive (.zip, .tar, WebDataset shards such as "shard-{000..009}.tar") or a URL (s3://…) of
+        images in folders ENVIRONMENT/CLASS, CLASS, SPLIT/CLASS …; or a list of images with path, class, environment,
+        split: CSV, XLSX or JSON (docs/data-layout.md).
+    layout : what the folders mean, from the top: "environment/class", "class", "split/class", "environment/*/class".
+        None: found out from their names.
+    class_from_name : the class is in the files' names, "airport_01.jpg".
+    columns : what the columns of a list are called, {"class": "label", "path": "filename"}.
     class_words, environment_words : what to call some classes or environments; these win over words in the file.
 
     Returns
@@ -227,54 +243,76 @@ def read_manifest(
     >>> manifest = read_manifest(folder, class_words={"dog": "small dog"})
     >>> manifest.classes, manifest.environments, manifest.class_words
     (('dog', 'house'), ('photo', 'sketch'), ('small dog', 'house'))
+    >>> read_manifest(folder, layout="class").classes
+    ('photo', 'sketch')
     """
-    path = Path(path).expanduser()
-    if path.is_dir():
-        source = read_folder(path)
-    elif not path.exists():
-        raise DataError(f"{path}: there is no such folder or file. Expected:\n{LAYOUT}\n    or a CSV or JSON file.")
-    elif path.suffix.lower() in _READERS:
-        source = _READERS[path.suffix.lower()](path)
-    else:
-        raise DataError(f"{path}: expected a folder, or a file that ends in .csv or .json.")
-    rows = _without_repetitions(source.rows, path)
+    images = _read(os.path.expanduser(os.fspath(path)), layout, class_from_name, parse_columns(columns))
+    images = _without_repetitions(images, path)
     return Manifest.from_columns(
-        [row.path for row in rows],
-        [row.class_name for row in rows],
-        [row.environment for row in rows],
-        [row.split for row in rows],
-        class_words={**source.class_words, **(class_words or {})},
-        environment_words={**source.environment_words, **(environment_words or {})},
+        images.paths,
+        images.classes,
+        images.environments,
+        images.splits,
+        class_words={**images.class_words, **(class_words or {})},
+        environment_words={**images.environment_words, **(environment_words or {})},
+        understood=images.said,
     )
 
 
-def _without_repetitions(rows: Sequence[Row], path: Path) -> list[Row]:
-    first: dict[str, Row] = {}
-    repeated = 0
-    for row in rows:
-        earlier = first.setdefault(row.path, row)
-        if earlier is row:
-            continue
-        if earlier[1:4] != row[1:4]:
-            raise DataError(
-                f"{path}: {row.path} is listed twice with different labels: "
-                f"{_label(earlier)} and {_label(row)}. Keep one of them."
-            )
-        repeated += 1
-    if repeated:
-        warnings.warn(
-            f"{path}: {repeated} images were listed more than once and are used once.",
-            BayescalWarning,
-            stacklevel=3,
+def _read(path: str, layout: str | None, class_from_name: bool, columns: Mapping[str, str]) -> Images:
+    parsed = None if layout is None else Layout.parse(layout, class_from_name)
+    if is_tree(path):
+        table = os.path.join(path, TABLE)
+        if layout is None and not class_from_name and os.path.isfile(table):
+            return read_table(table, columns)
+        return read_tree(path, parsed, class_from_name, columns)
+    suffix = suffix_of(path)
+    if not is_url(path):
+        if not os.path.lexists(path):
+            raise DataError(f"{path}: there is no such folder or file.{EXPECTED}\n    or a list: CSV, XLSX or JSON.")
+        if not os.path.isfile(path):  # a named pipe would block for ever
+            raise DataError(f"{path}: is neither a folder nor a file that can be read.")
+    if suffix not in TABLES:
+        raise DataError(
+            f"{path}: expected a folder, an archive (.zip, .tar), or a file that ends in .csv, .xlsx or .json."
         )
-    return list(first.values())
+    if layout is not None or class_from_name:
+        raise DataError(f"{path}: is a list, so a layout of folders means nothing. Use --columns for its columns.")
+    return read_table(path, columns)
+
+
+def _without_repetitions(images: Images, path: str | os.PathLike[str]) -> Images:
+    first: dict[str, int] = {}
+    for i, name in enumerate(images.paths):
+        earlier = first.setdefault(name, i)
+        columns = (images.classes, images.environments, images.splits)
+        if earlier != i and any(column[earlier] != column[i] for column in columns):
+            raise DataError(
+                f"{path}: {name} is listed twice with different labels: "
+                f"{images.label(earlier)} and {images.label(i)}. Keep one of them."
+            )
+    if len(first) == len(images.paths):
+        return images
+    warnings.warn(
+        f"{path}: {len(images.paths) - len(first)} images were listed more than once and are used once.",
+        BayescalWarning,
+        stacklevel=3,
+    )
+    kept = list(first.values())
+    columns = (
+        [column[i] for i in kept] for column in (images.paths, images.classes, images.environments, images.splits)
+    )
+    return Images(
+        *columns,
+        said=images.said,
+        class_words=images.class_words,
+        environment_words=images.environment_words,
+    )
 
 
 def _relative_to(path: str, folder: Path) -> str:
+    if is_url(path):
+        return path
     image = Path(os.path.abspath(path))
     # as_posix: a manifest made on Windows then reads everywhere
     return image.relative_to(folder).as_posix() if image.is_relative_to(folder) else str(image)
-
-
-def _label(row: Row) -> str:
-    return f"{' / '.join(filter(None, row[1:4]))} ({row.where})"

@@ -1,238 +1,184 @@
-"""Reading a folder, a CSV or a JSON file into rows of path, class, environment and split."""
+"""Reading folders, archives, lists and shards into columns: path, class, environment and split of every image."""
 
-import csv
-import io
-import json
 import os
 import sys
 import warnings
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from bayescal.data.images import FOREIGN_SUFFIXES, IMAGE_SUFFIXES, is_visible, walk_files
+from bayescal.data.archives import members, split_member
+from bayescal.data.file_tree import FOREIGN_SUFFIXES, IMAGE_SUFFIXES, FileTree, list_tree, suffix_of
+from bayescal.data.layout import EXPECTED, ONLY_ENVIRONMENT, Labels, Layout, find_layout, read_labels
+from bayescal.data.remote import is_url, join
+from bayescal.data.tables import COLUMNS, Entry, Table, read_csv, read_json, read_xlsx
+from bayescal.data.webdataset import Sample, find_samples, read_samples
 from bayescal.errors import BayescalWarning, DataError
 
-ONLY_ENVIRONMENT = "all"  # the environment of images that come without one
-LAYOUT = """
-    my_images/
-        photo/              an environment: where or how the images were made
-            dog/            a class
-                1.jpg
-            horse/
-                2.jpg
-        sketch/
-            dog/
-                3.jpg
-    or, when there is one environment only:
-    my_images/
-        dog/
-            1.jpg
-        horse/
-            2.jpg"""
-COLUMNS = "path, class, environment (may be left out), split (may be left out)"
-_DELIMITERS = (",", ";", "\t")
 _SHOWN = 5
+TABLES: dict[str, Callable[[str, Mapping[str, str]], Table]] = {
+    ".csv": read_csv,
+    ".tsv": read_csv,
+    ".txt": read_csv,
+    ".json": read_json,
+    ".xlsx": read_xlsx,
+    ".xlsm": read_xlsx,
+}
 
 
-class Row(NamedTuple):
-    """One image as the user described it; `where` says on which line, for messages."""
+@dataclass
+class Images:
+    """What a reader found, in columns: a million images are a million of each. `said`: how they were understood."""
 
-    path: str
-    class_name: str
-    environment: str
-    split: str
-    where: str
+    paths: list[str] = field(default_factory=list)
+    classes: list[str] = field(default_factory=list)  # the same few objects many times
+    environments: list[str] = field(default_factory=list)
+    splits: list[str] = field(default_factory=list)
+    said: str = ""
+    place: str = "image"  # what the numbers count
+    numbers: "array[int] | None" = None  # where each is listed, for messages
+    class_words: Mapping[str, str] = field(default_factory=dict)
+    environment_words: Mapping[str, str] = field(default_factory=dict)
 
-
-@dataclass(frozen=True)
-class Source:
-    """What a reader found: the rows and, from JSON, the words to show for names."""
-
-    rows: list[Row]
-    class_words: dict[str, str] = field(default_factory=dict)
-    environment_words: dict[str, str] = field(default_factory=dict)
-
-
-def read_folder(folder: Path) -> Source:
-    """Read `environment/class/…/image`, or `class/image` as one environment."""
-    files = list(walk_files(folder))
-    images = [path for path in files if path.suffix.lower() in IMAGE_SUFFIXES]
-    foreign = Counter(path.suffix.lower() for path in files if path.suffix.lower() in FOREIGN_SUFFIXES)
-    if not images:
-        found = f"{len(files)} other files" if files else "nothing"
-        kinds = f" Convert {', '.join(foreign)} to JPEG or PNG first." if foreign else ""
-        raise DataError(f"{folder}: found {found} and no images.{kinds} Expected:\n{LAYOUT}")
-    if foreign:
-        _warn(
-            f"{folder}: skipped {foreign.total()} pictures of kinds that cannot be read "
-            f"({', '.join(f'{kind}: {count}' for kind, count in foreign.items())}). "
-            "Convert them to JPEG or PNG."
-        )
-    depth = _folder_depth(folder, images)
-    rows = []
-    for path in images:
-        parts = path.relative_to(folder).parts
-        environment = parts[0].strip() if depth == 3 else ONLY_ENVIRONMENT
-        rows.append(Row(os.path.abspath(path), parts[depth - 2].strip(), environment, "", str(path)))
-    _warn_about_empty_folders(folder, depth, images)
-    return Source(rows)
+    def label(self, i: int) -> str:
+        """An image's label, and where it is listed, for messages."""
+        where = self.paths[i] if self.numbers is None else f"{self.place} {self.numbers[i]}"
+        return f"{' / '.join(filter(None, (self.classes[i], self.environments[i], self.splits[i])))} ({where})"
 
 
-def _folder_depth(folder: Path, images: Sequence[Path]) -> int:
-    """Tell `class/image` (2) from `environment/class/…/image` (3); a mixture is refused."""
-    examples: dict[int, Path] = {}
-    for path in images:
-        relative = path.relative_to(folder)
-        examples.setdefault(min(len(relative.parts), 3), relative)
-    if 1 in examples:
-        raise DataError(
-            f"{folder}: an image lies in a folder named after its class, but {examples[1]} does not. "
-            f"Expected:\n{LAYOUT}"
-        )
-    if len(examples) == 2:
-        raise DataError(
-            f"{folder}: two layouts are mixed: {examples[2]} looks like class/image, "
-            f"{examples[3]} like environment/class/image. Use one of them throughout. Expected:\n{LAYOUT}"
-        )
-    return next(iter(examples))
+def read_tree(root: str, layout: Layout | None, class_from_name: bool, columns: Mapping[str, str]) -> Images:
+    """The images in a folder, an archive or below a URL, by what their folders mean; or the samples of shards."""
+    tree = list_tree(root)
+    if samples := find_samples(tree):
+        return _from_samples(root, tree, samples, columns)
+    images = tree.chosen(IMAGE_SUFFIXES)
+    if not images.files:
+        _refuse_empty(root, tree)
+    for note in tree.notes(root):
+        _warn(note)
+    found = layout or find_layout(root, images.names, class_from_name)
+    labels = read_labels(root, images.names, found)
+    _warn_about_empty_folders(root, tree, images.names, len(found.levels))
+    if layout is None:
+        _warn_about_apart(root, found, labels)
+    return Images(
+        images.files,
+        *(list(map(sys.intern, column)) for column in (labels.classes, labels.environments, labels.splits)),
+        said=f"layout {found}: {labels.summary()}",
+    )
 
 
-def _warn_about_empty_folders(folder: Path, depth: int, images: Sequence[Path]) -> None:
-    parents = {path.relative_to(folder).parts[:2] for path in images}
-    used = parents | {parts[:1] for parts in parents}
-    empty = []
-    for first in _visible_folders(folder):
-        below = _visible_folders(first) if depth == 3 else []
-        for candidate in below or [first]:
-            if candidate.relative_to(folder).parts not in used:
-                empty.append(str(candidate.relative_to(folder)))
+def _refuse_empty(root: str, tree: FileTree) -> None:
+    kinds = sorted({suffix_of(name) for name in tree.names} & FOREIGN_SUFFIXES)
+    found = f"{len(tree.names)} other files" if tree.names else "nothing"
+    hint = f" Convert {', '.join(kinds)} to JPEG or PNG first." if kinds else ""
+    if tree.left_out:
+        hint += f" Left out: {_first([f'{name} ({why})' for name, why in tree.left_out])}."
+    raise DataError(f"{root}: found {found} and no images.{hint}{EXPECTED}")
+
+
+def _warn_about_empty_folders(root: str, tree: FileTree, names: Sequence[str], depth: int) -> None:
+    used: set[str] = set()
+    for folder in {name.rpartition("/")[0] for name in names}:
+        parts = folder.split("/")
+        used.update("/".join(parts[: n + 1]) for n in range(len(parts)))
+    parents = {folder.rpartition("/")[0] for folder in tree.folders}
+    empty = [
+        folder
+        for folder in sorted(tree.folders)
+        if folder not in used and (own := folder.count("/") + 1) <= depth and (own == depth or folder not in parents)
+    ]
     if empty:
-        _warn(f"{folder}: skipped {len(empty)} folders without images: {_first(empty)}.")
+        _warn(f"{root}: skipped {len(empty)} folders without images: {_first(empty)}.")
 
 
-def _visible_folders(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_dir() and is_visible(path.name))
-
-
-def read_csv(file: Path) -> Source:
-    """Read a table with a header, separated by commas, semicolons or tabs."""
-    text = _read_text(file)
-    try:
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=_find_delimiter(text), strict=True)
-        header = [name.strip().lower() for name in next(reader, [])]
-        _check_columns(file, header)
-        entries = []
-        for cells in reader:
-            where = f"line {reader.line_num}"
-            if not any(cell.strip() for cell in cells):
-                continue
-            if len(cells) > len(header):
-                raise DataError(
-                    f"{file}, {where}: {len(cells)} cells under {len(header)} columns. "
-                    "Put cells that contain the separator in double quotes."
-                )
-            entries.append((where, dict(zip(header, cells, strict=False))))
-    except csv.Error as error:
-        raise DataError(f"{file}, line {reader.line_num}: not a valid table ({error}).") from error
-    return Source(_to_rows(file, entries))
-
-
-def _find_delimiter(text: str) -> str:
-    """Pick the separator under which the header shows most of the columns that we know."""
-    header = text.split("\n", 1)[0].lower()
-
-    def known_columns(delimiter: str) -> tuple[int, int]:
-        names = [name.strip().strip('"') for name in header.split(delimiter)]
-        return sum(name in ("path", "class", "environment", "split") for name in names), len(names)
-
-    return max(_DELIMITERS, key=known_columns)
-
-
-def _check_columns(file: Path, header: list[str]) -> None:
-    missing = [name for name in ("path", "class") if name not in header]
-    if missing:
-        found = ", ".join(name or "(empty)" for name in header) or "an empty first line"
-        raise DataError(
-            f"{file}: no column {' and no column '.join(missing)}. The first line must name the columns: "
-            f"{COLUMNS}. Found: {found}."
+def _warn_about_apart(root: str, layout: Layout, labels: Labels) -> None:
+    """Where no class occurs in two environments, the first folders may be classes."""
+    homes: dict[str, set[str]] = {}
+    for name, environment in set(zip(labels.classes, labels.environments, strict=True)):
+        homes.setdefault(name, set()).add(environment)
+    environments = set(labels.environments)
+    if len(environments) > 1 and len(homes) > len(environments) and all(len(own) == 1 for own in homes.values()):
+        _warn(
+            f"{root}: read as {layout}, no class occurs in two environments. If {_first(sorted(environments))} are the "
+            "classes, say --layout class (layout='class')."
         )
-    twice = [name for name, count in Counter(header).items() if name and count > 1]
-    if twice:
-        raise DataError(f"{file}: the column {twice[0]} occurs more than once. Remove one of them.")
 
 
-def read_json(file: Path) -> Source:
-    """Read a list of objects, or an object with "images" and the words to show for names."""
-    text = _read_text(file)
-    try:
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise DataError(
-            f"{file}: not valid JSON at line {error.lineno}, column {error.colno} ({error.msg})."
-        ) from error
-    except RecursionError as error:
-        raise DataError(f"{file}: not a manifest (nested too deeply).") from error
-    images = content.get("images") if isinstance(content, dict) else content
-    if not isinstance(images, list) or not all(isinstance(entry, dict) for entry in images):
-        raise DataError(
-            f'{file}: expected a list [{{"path": …, "class": …}}, …] or an object {{"images": [ … ]}}, '
-            f"each image with: {COLUMNS}."
-        )
-    words = content if isinstance(content, dict) else {}
-    for key in ("class_words", "environment_words"):
-        if not isinstance(words.get(key, {}), dict):
-            raise DataError(f'{file}: "{key}" must be an object, such as {{"raw name": "words to show"}}.')
-    entries = [(f"image {number}", entry) for number, entry in enumerate(images, start=1)]
-    for where, entry in entries:
-        missing = [key for key in ("path", "class") if key not in entry]
-        if missing:
-            raise DataError(
-                f"{file}, {where}: no {' and no '.join(missing)}. Expected: {COLUMNS}. "
-                f"Found: {', '.join(map(str, entry)) or 'nothing'}."
-            )
-    return Source(_to_rows(file, entries), words.get("class_words", {}), words.get("environment_words", {}))
+def _from_samples(root: str, tree: FileTree, samples: Sequence[Sample], columns: Mapping[str, str]) -> Images:
+    for note in tree.notes(root)[: 1 if tree.left_out else 0]:
+        _warn(note)
+    table = read_samples(root, samples, columns)
+    return _checked(root, table, lambda path: path)
 
 
-def _to_rows(file: Path, entries: Sequence[tuple[str, dict[str, Any]]]) -> list[Row]:
-    """Check entries from a file one by one; where files are missing, name them together."""
-    if not entries:
-        raise DataError(f"{file}: lists no images. Expected one line or entry per image: {COLUMNS}.")
-    with_environment = any(_cell(file, where, entry, "environment") for where, entry in entries)
-    rows, unknown = [], []
-    for where, entry in entries:
-        text = entry.get("path")
-        if not isinstance(text, str) or not text.strip():
-            raise DataError(f"{file}, {where}: the path is empty.")
-        path = _locate(text, file.parent)
-        if path is None:
-            unknown.append(text)
+def read_table(file: str, columns: Mapping[str, str]) -> Images:
+    """A list of images; their paths are looked up from where the list lies."""
+    table = TABLES[suffix_of(file)](file, columns)
+    for note in table.notes:
+        _warn(note)
+    folder = file.rpartition("/")[0] if is_url(file) else os.path.dirname(os.path.abspath(file))
+    return _checked(file, table, lambda path: _locate(path, folder), folder)
+
+
+def _checked(file: str, table: Table, locate: Callable[[str], str | None], folder: str = "") -> Images:
+    """Check entries one by one; where files are missing, name them together."""
+    images = Images(said=table.said, place=table.place, numbers=array("q"))
+    images.class_words, images.environment_words = table.class_words, table.environment_words
+    unknown: list[str] = []
+    n_unknown = without = 0
+    with_environment: str | None = None  # where the first environment is named
+    for entry in table.entries:
+        where = f"{table.place} {entry[0]}"
+        path, class_name, environment, split = _values(file, where, entry)
+        located = locate(path)
+        if located is None:
+            n_unknown += 1
+            unknown += [path] if len(unknown) < _SHOWN else []
             continue
-        class_name = _cell(file, where, entry, "class")
         if not class_name:
             raise DataError(f"{file}, {where}: the class is empty. Every image needs one.")
-        environment = _cell(file, where, entry, "environment") if with_environment else ONLY_ENVIRONMENT
+        with_environment = with_environment or (where if environment else None)
         if not environment:
-            raise DataError(
-                f"{file}, {where}: the environment is empty, while other images have one. "
-                "Fill it in, or leave the whole column out."
-            )
-        split = _cell(file, where, entry, "split").lower()
-        if split not in ("", "train", "val", "test"):
-            raise DataError(f"{file}, {where}: unknown split {split!r}; use train, val, test or nothing.")
-        rows.append(Row(path, class_name, environment, split, where))
-    if unknown:
+            without = without or entry[0]
+        images.paths.append(located)
+        images.classes.append(class_name)
+        images.environments.append(environment or ONLY_ENVIRONMENT)
+        images.splits.append(split)
+        assert images.numbers is not None
+        images.numbers.append(entry[0])
+    if with_environment and without:
         raise DataError(
-            f"{file}: {len(unknown)} of {len(entries)} files do not exist: {_first(unknown)}. "
-            f"Paths are looked up from {file.parent.absolute()}."
+            f"{file}, {table.place} {without}: the environment is empty, while other images have one. "
+            "Fill it in, or leave the whole column out."
         )
-    return rows
+    total = len(images.paths) + n_unknown
+    if not total:
+        raise DataError(f"{file}: lists no images. Expected one line or entry per image: {COLUMNS}.")
+    if n_unknown:
+        more = f" and {n_unknown - _SHOWN} more" if n_unknown > _SHOWN else ""
+        raise DataError(
+            f"{file}: {n_unknown} of {total} files do not exist: {', '.join(unknown)}{more}. "
+            f"Paths are looked up from {folder}."
+        )
+    return images
 
 
-def _cell(file: Path, where: str, entry: dict[str, Any], key: str) -> str:
-    value = entry.get(key)
+def _values(file: str, where: str, entry: Entry) -> tuple[str, str, str, str]:
+    """Path, class, environment and split of an entry, as text."""
+    path, *others = entry[1]
+    if not isinstance(path, str) or not path.strip():
+        raise DataError(f"{file}, {where}: the path is empty.")
+    names = ("class", "environment", "split")
+    class_name, environment, split = (_cell(file, where, n, v) for n, v in zip(names, others, strict=True))
+    split = split.lower()
+    if split not in ("", "train", "val", "test"):
+        raise DataError(f"{file}, {where}: unknown split {split!r}; use train, val, test or nothing.")
+    return path, class_name, environment, split
+
+
+def _cell(file: str, where: str, key: str, value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, bool) or not isinstance(value, str | int):  # 7 is a good class name; true is not
@@ -240,27 +186,21 @@ def _cell(file: Path, where: str, entry: dict[str, Any], key: str) -> str:
     return sys.intern(str(value).strip())  # few names, many images
 
 
-def _locate(text: str, folder: Path) -> str | None:
-    """Find the file that is meant: as written, else without stray blanks, else with Windows separators."""
+def _locate(text: str, folder: str) -> str | None:
+    """Find the file that is meant: as written, else without stray blanks, else with Windows separators.
+
+    What lies behind a URL is not asked for one by one; if it is missing, reading it says so.
+    """
     for candidate in (text, text.strip(), text.strip().replace("\\", "/")):
-        path = os.path.abspath(os.path.join(folder, candidate))
-        if os.path.isfile(path):
+        path = join(folder, candidate)
+        if is_url(path) or os.path.isfile(path):
+            return path
+        if (member := split_member(path)) and member[1] in members(member[0]):
             return path
     return None
 
 
-def _read_text(file: Path) -> str:
-    try:
-        return file.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise DataError(f"{file}: is not UTF-8 text (line {line}). Save it again as UTF-8.") from error
-    except OSError as error:
-        raise DataError(f"{file}: cannot be opened ({error.strerror or error}).") from error
-
-
-def _first(names: Iterable[str]) -> str:
-    names = list(names)
+def _first(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 

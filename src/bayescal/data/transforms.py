@@ -34,6 +34,14 @@ class Transform:
     how: Preprocess
     augmented: bool = False
 
+    @property
+    def enough(self) -> int:
+        """Pixels of an image's shorter side beyond which a very large one may be made smaller before it comes here.
+
+        A crop may keep as little as a quarter of that side.
+        """
+        return (8 if self.augmented else 4) * self.how.size
+
     def __call__(self, image: Image.Image, content: str, view: int) -> np.ndarray:
         """(size, size, 3) uint8. `content` is the picture's hash, from which the randomness of a view comes."""
         return np.asarray(augmented(image, self.how, content, view) if self.augmented else cropped(image, self.how))

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bayescal.backbones.base import Backbone, ImageEncoder
-from bayescal.data.images import ImageError, content_hash
+from bayescal.data.images import content_hash
+from bayescal.data.sources import ImageError
 from bayescal.data.transforms import Transform
 from bayescal.distributed.ray_cluster import Cluster, ClusterError
 from bayescal.errors import DataError

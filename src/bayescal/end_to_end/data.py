@@ -19,7 +19,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from bayescal.backbones.base import Preprocess
-from bayescal.data.images import ImageError, read_image
+from bayescal.data.images import read_image
+from bayescal.data.sources import ImageError
 from bayescal.end_to_end.augment import augmented, plain
 from bayescal.errors import DataError
 from bayescal.features.threads import usable_cores

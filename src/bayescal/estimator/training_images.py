@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bayescal.data.images import ImageSource
+from bayescal.data.sources import ImageSource
 from bayescal.features.extract import name_of
 
 if TYPE_CHECKING:

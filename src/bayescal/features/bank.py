@@ -9,7 +9,7 @@ from typing import Protocol
 from torch import Tensor
 
 from bayescal.backbones.base import ImageEncoder
-from bayescal.data.images import ImageSource
+from bayescal.data.sources import ImageSource
 from bayescal.data.transforms import Transform
 from bayescal.features.content_index import ContentIndex
 from bayescal.features.decode import ImageRequest, Rows

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bayescal.data.images import ImageSource
+from bayescal.data.sources import ImageSource
 from bayescal.features.extract import digest_all, hex_of
 from bayescal.features.store import keys_of
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from bayescal.data.images import ImageSource
+from bayescal.data.image_memory import NoRoom, room
 from bayescal.data.preprocess import Preprocess
+from bayescal.data.sources import ImageSource, is_local_file
 from bayescal.data.transforms import Transform
 from bayescal.errors import BayescalError
 from bayescal.features.decode_process import digests, fill
@@ -76,9 +77,12 @@ def readers(transform: Transform, capacity: int, total: int, workers: int) -> It
 
     def read_one(group: list[ImageRequest]) -> Rows:
         fits = sum(len(image.views) for image in group) <= capacity
-        if own is None or not fits or not all(_is_file(image.source) for image in group):
+        if own is None or not fits or not all(is_local_file(image.source) for image in group):
             return read(group, transform)
-        return own()(group)
+        try:
+            return own()(group)
+        except NoRoom:  # for a process's part of the memory: here there is more
+            return read(group, transform)
 
     with processes(transform, capacity, total, workers) as own:
         yield read_one
@@ -92,7 +96,7 @@ def hashers(total: int, workers: int) -> Iterator[tuple[Callable[..., tuple[byte
     """
 
     def digests_of(sources: Sequence[ImageSource]) -> tuple[bytes, dict[int, str]]:
-        if own is None or not all(_is_file(source) for source in sources):
+        if own is None or not all(is_local_file(source) for source in sources):
             return digests(sources)
         return own().ask("digests", list(sources))
 
@@ -109,12 +113,12 @@ def processes(transform: Transform, capacity: int, total: int, workers: int) -> 
     if total < WORTH_PROCESSES or workers <= MOST_THREADS or not hasattr(os, "memfd_create"):
         yield None
         return
-    own = threading.local()
+    own, share = threading.local(), room.limit() // workers
     started: list[Reader] = []
 
     def mine() -> Reader:
         if not hasattr(own, "reader"):
-            own.reader = Reader(transform, capacity)
+            own.reader = Reader(transform, capacity, share)
             started.append(own.reader)
         return own.reader
 
@@ -125,14 +129,10 @@ def processes(transform: Transform, capacity: int, total: int, workers: int) -> 
             one.close()
 
 
-def _is_file(source: ImageSource) -> bool:
-    return isinstance(source, str | os.PathLike)
-
-
 class Reader:
     """A process that reads images into memory shared with this one (`bayescal.features.decode_process`)."""
 
-    def __init__(self, transform: Transform, capacity: int):
+    def __init__(self, transform: Transform, capacity: int, room: int):
         side = transform.how.size
         descriptor = os.memfd_create("bayescal-pixels")
         try:
@@ -151,7 +151,7 @@ class Reader:
         assert self.process.stdout is not None
         self.to_process, self.from_process = self.process.stdin, self.process.stdout
         self.pixels = np.frombuffer(memory, dtype=np.uint8).reshape(capacity, side, side, 3)
-        self._send((transform, capacity))
+        self._send((transform, capacity, room))
 
     def __call__(self, group: list[ImageRequest]) -> Rows:
         """Pixels of a group; they are overwritten by the next call."""

@@ -6,9 +6,9 @@ threads that hash small files none at all. Run as a program, this module works f
 
     python -m bayescal.features.decode_process DESCRIPTOR
 
-Both speak in pickles, through standard input and output: first the transform and how many rows the memory behind
-DESCRIPTOR holds, then requests ("pixels" | "digests", list). The answer is what `fill` or `digests` returns, or the
-exception it ended with.
+Both speak in pickles, through standard input and output: first the transform, how many rows the memory behind
+DESCRIPTOR holds and how many bytes images may take while they are decoded, then requests ("pixels" | "digests", list).
+The answer is what `fill` or `digests` returns, or the exception it ended with.
 """
 
 import mmap
@@ -21,28 +21,32 @@ from typing import Any
 
 import numpy as np
 
-from bayescal.data.images import ImageError, ImageSource, content_hash, read_image
+from bayescal.data.image_memory import NoRoom, room
+from bayescal.data.images import content_hash, decoded
+from bayescal.data.sources import ImageError, ImageSource
 from bayescal.data.transforms import Transform
 
 Wish = tuple[ImageSource, str, tuple[int, ...]]  # an image, its content hash, the views wanted of it
 
 
-def fill(pixels: np.ndarray, images: Sequence[Wish], transform: Transform) -> dict[int, str]:
+def fill(pixels: np.ndarray, images: Sequence[Wish], transform: Transform, here: bool = True) -> dict[int, str]:
     """Write all views of all images into pixels (n, size, size, 3), one after the other.
 
-    Returns what is wrong with the images that cannot be read, by position; nothing is written for these.
+    Returns what is wrong with the images that cannot be read, by position; nothing is written for these. Not `here`:
+    another process has more room in memory, and an image too large for this one is left to it (`NoRoom`).
     """
     problems: dict[int, str] = {}
     row = 0
     for i, (source, content, views) in enumerate(images):
         try:
-            picture = read_image(source)
+            with decoded(source, transform.enough) as picture:
+                for view in views:
+                    pixels[row] = transform(picture, content, view)
+                    row += 1
         except ImageError as error:
+            if isinstance(error, NoRoom) and not here:
+                raise
             problems[i] = reason(error, source)
-            continue
-        for view in views:
-            pixels[row] = transform(picture, content, view)
-            row += 1
     return problems
 
 
@@ -68,7 +72,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who asked; this process ends with its input
     asked, answers = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr  # whatever else is printed must not get between the answers
-    transform, rows = pickle.load(asked)
+    transform, rows, share = pickle.load(asked)
+    room.limit_to(share)
     side = transform.how.size
     memory = mmap.mmap(int(sys.argv[1]), rows * side * side * 3)
     pixels = np.frombuffer(memory, dtype=np.uint8).reshape(rows, side, side, 3)
@@ -78,7 +83,7 @@ def main() -> None:
         except EOFError:
             return
         try:
-            answer: Any = digests(images) if kind == "digests" else fill(pixels, images, transform)
+            answer: Any = digests(images) if kind == "digests" else fill(pixels, images, transform, here=False)
         except Exception as error:
             answer = error
         pickle.dump(answer, answers)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from bayescal.backbones.base import ImageEncoder
-from bayescal.data.images import ImageSource
+from bayescal.data.sources import ImageSource
 from bayescal.data.transforms import Transform, normalised
 from bayescal.features.decode import ImageRequest, Rows, hashers, readers
 from bayescal.features.threads import in_parallel, worker_threads

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayescal.data.images import ImageSource
+from bayescal.data.sources import ImageSource
 from bayescal.errors import BackboneError, BayescalWarning, DataError
 from bayescal.features.content_index import ContentIndex
 from bayescal.features.decode import ImageRequest, Rows

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bayescal.data.images import IMAGE_SUFFIXES
+from bayescal.data.file_tree import IMAGE_SUFFIXES
 from bayescal.errors import DataError
 from bayescal.util.atomic import replacing, sync_folder
 

@@ -5,7 +5,8 @@ import threading
 
 from PIL import Image
 
-from bayescal.data.images import ImageSource, read_image
+from bayescal.data.images import read_image
+from bayescal.data.sources import ImageSource
 
 SIZES = (160, 320, 1280)  # the longest side; nothing is enlarged
 _QUALITY = 82

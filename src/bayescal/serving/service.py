@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from bayescal.data.images import ImageError, read_bytes
+from bayescal.data.images import read_bytes
+from bayescal.data.sources import ImageError
 from bayescal.estimator.answers import Answer, answers_of
 from bayescal.serving.batches import Batches
 from bayescal.serving.engine import Engine

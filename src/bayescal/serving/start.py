@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bayescal.data import read_manifest
-from bayescal.data.images import IMAGE_SUFFIXES, is_visible
+from bayescal.data.file_tree import IMAGE_SUFFIXES, is_visible
 from bayescal.errors import DataError
 from bayescal.estimator.artifact import CONFIG, TENSORS, check_output
 from bayescal.estimator.classifier import FewShotClassifier

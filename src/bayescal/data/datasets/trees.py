@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bayescal.data.datasets.base import Dataset, leave_one_out_folds
-from bayescal.data.images import find_images, is_visible
+from bayescal.data.file_tree import find_images, is_visible
 from bayescal.data.manifest import Manifest, read_manifest
 from bayescal.data.names import to_words
 from bayescal.errors import BayescalWarning, DataError

@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from bayescal.data.images import content_hash, find_images, read_image
+from bayescal.data.file_tree import find_images
+from bayescal.data.images import content_hash, read_image
 from bayescal.errors import BayescalWarning, DataError
 
 ANIMALS = ("cat", "dog")  # by label: 0, 1

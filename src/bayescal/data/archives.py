@@ -1,0 +1,178 @@
+"""Images in .zip and .tar files, read where they lie: nothing is unpacked beside them.
+
+A member is named as if the archive were a folder: "photos.zip/dog/1.jpg", "s3://bucket/shard-000.tar/0001.jpg". A
+compressed .tar cannot be read in the middle: it is unpacked once, into a temporary file that ends with the process.
+"""
+
+import bz2
+import gzip
+import lzma
+import os
+import re
+import shutil
+import tarfile
+import tempfile
+import threading
+import zipfile
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import IO, Any, NamedTuple, Protocol
+
+from bayescal.data.remote import is_url, open_url, url_version
+from bayescal.errors import DataError
+
+_SUFFIX = re.compile(r"\.(?:zip|tar|tgz|tbz2?|txz|tar\.(?:gz|bz2|xz))(?=/|$)", re.IGNORECASE)
+_COMPRESSED: dict[bytes, Callable[[IO[bytes]], Any]] = {
+    b"\x1f\x8b": lambda stream: gzip.GzipFile(fileobj=stream),
+    b"BZh": lambda stream: bz2.BZ2File(stream),
+    b"\xfd7zXZ": lambda stream: lzma.LZMAFile(stream),  # noqa: SIM115 (who asked closes it)
+}
+_LARGEST = 1 << 30  # bytes of a member: an image file is smaller, and it is read as a whole
+_KEPT_OPEN = 8
+_DAMAGED = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    RuntimeError,
+    NotImplementedError,
+)
+
+
+def is_archive_name(path: str) -> bool:
+    """Whether a file's name says that it is an archive."""
+    found = _SUFFIX.search(path)
+    return found is not None and [*_SUFFIX.finditer(path)][-1].end() == len(path)
+
+
+def stem(path: str) -> str:
+    """ "photos.tar.gz" → "photos"."""
+    return _SUFFIX.sub("", os.path.basename(path))
+
+
+def split_member(path: str) -> tuple[str, str] | None:
+    """ "photos.zip/dog/1.jpg" → ("photos.zip", "dog/1.jpg"); None for what does not lie in an archive."""
+    for found in _SUFFIX.finditer(path):
+        archive, member = path[: found.end()], path[found.end() + 1 :]
+        if member and (is_url(archive) or os.path.isfile(archive)):
+            return archive, member
+    return None
+
+
+def members(archive: str) -> Mapping[str, object]:
+    """The files in an archive, by name."""
+    with _reported(archive):
+        return _opened(archive).places
+
+
+def read_member(archive: str, member: str) -> bytes:
+    """The content of a file in an archive."""
+    with _reported(archive):
+        opened = _opened(archive)
+        place = opened.places.get(member)
+        if place is None:
+            raise DataError(f"{archive}/{member}: there is no such file in {os.path.basename(archive)}.")
+        if place.size > _LARGEST:
+            raise DataError(f"{archive}/{member}: is too large for an image ({place.size / 1e9:.1f} GB).")
+        return opened.read(place)
+
+
+class _Place(NamedTuple):
+    key: int  # where it begins, or its number
+    size: int
+
+
+class _Archive(Protocol):
+    places: dict[str, _Place]
+
+    def read(self, place: _Place) -> bytes: ...
+
+
+class _Zip:
+    def __init__(self, stream: IO[bytes]):
+        self._content = zipfile.ZipFile(stream)  # has a lock of its own
+        self._infos = self._content.infolist()
+        self.places = {
+            _plain(info.filename): _Place(number, info.file_size)
+            for number, info in enumerate(self._infos)
+            if not info.is_dir()
+        }
+
+    def read(self, place: _Place) -> bytes:
+        return self._content.read(self._infos[place.key])
+
+
+class _Tar:
+    def __init__(self, stream: IO[bytes]):
+        self._stream, self._lock = stream, threading.Lock()
+        with tarfile.open(fileobj=stream, mode="r:") as content:
+            self.places = {
+                _plain(info.name): _Place(info.offset_data, info.size)
+                for info in content
+                if info.isreg() and not info.issparse()
+            }
+
+    def read(self, place: _Place) -> bytes:
+        with self._lock:
+            self._stream.seek(place.key)
+            content = self._stream.read(place.size)
+        if len(content) < place.size:
+            raise EOFError("it ends too early")
+        return content
+
+
+def _plain(name: str) -> str:
+    return name.replace("\\", "/").removeprefix("./")
+
+
+_open: "OrderedDict[tuple[object, ...], _Archive]" = OrderedDict()
+_lock = threading.Lock()
+
+
+def _opened(archive: str) -> _Archive:
+    """The archive with the list of what is in it; a few stay open. One that has changed is opened anew."""
+    with _lock:
+        key = (archive, url_version(archive) if is_url(archive) else _version(archive))
+        if key in _open:
+            _open.move_to_end(key)
+        else:
+            _open[key] = _read_index(open_url(archive) if is_url(archive) else open(archive, "rb"))  # noqa: SIM115
+            if len(_open) > _KEPT_OPEN:
+                _open.popitem(last=False)
+        return _open[key]
+
+
+def _version(archive: str) -> tuple[int, int, int]:
+    if not os.path.isfile(archive):  # a named pipe would block for ever
+        raise DataError(f"{archive}: there is no such file.")
+    status = os.stat(archive)
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _read_index(stream: IO[bytes]) -> _Archive:
+    head = stream.read(6)
+    stream.seek(0)
+    if head.startswith(b"PK"):
+        return _Zip(stream)
+    for magic, unpack in _COMPRESSED.items():
+        if head.startswith(magic):
+            whole = tempfile.TemporaryFile(prefix="bayescal-tar-")  # noqa: SIM115 (open as long as the archive)
+            with stream, unpack(stream) as content:
+                shutil.copyfileobj(content, whole, 1 << 20)
+            whole.seek(0)
+            return _Tar(whole)
+    return _Tar(stream)
+
+
+@contextmanager
+def _reported(archive: str) -> Iterator[None]:
+    """Whatever is wrong with an archive, in words."""
+    try:
+        yield
+    except _DAMAGED as error:
+        raise DataError(f"{archive}: is damaged or protected ({error}). Copy or download it again.") from error
+    except OSError as error:
+        raise DataError(f"{archive}: cannot be opened ({error.strerror or error}).") from error
