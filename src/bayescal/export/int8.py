@@ -19,6 +19,10 @@ SMALLEST = 65536  # weights of a product that is worth it
 WORST = 7e-4  # of the squared length of a product's result
 TOP = 63.0  # of a weight of 7 bits
 BATCH = 8
+NOTHING = (
+    "int8: the image tower has no product that 8 bits would do for; only transformers gain by it. "
+    "Use --precision float16 for a smaller file"
+)
 
 
 @dataclass(frozen=True)
@@ -35,14 +39,13 @@ class Product:
 def quantised(graph: onnx.ModelProto, images: np.ndarray) -> onnx.ModelProto:
     """The same graph with products in 8 bits; images (n, H, W, 3) uint8 are what it is meant for."""
     found = products(graph)
+    if not found:
+        raise BayescalError(NOTHING)
     largest, examples = _measured(graph, found, images)
     smooth = {p.name: _smoothing(largest[p.reads], p.weights) for p in found}
     kept = [p for p in found if _error(examples[p.reads], p.weights, smooth[p.name]) <= WORST]
     if not kept:
-        raise BayescalError(
-            "int8: the image tower has no product that 8 bits would do for; only transformers gain by it. "
-            "Use --precision float16 for a smaller file"
-        )
+        raise BayescalError(NOTHING)
     chosen = {p.name: p for p in kept}
     nodes: list[onnx.NodeProto] = []
     for node in graph.graph.node:

@@ -1,12 +1,13 @@
 """From decoded pixels of any size to those the image tower wants, as ONNX operations.
 
-What Pillow's `resize` does (`data.transforms.cropped`), written as two products with matrices of weights: along the
-rows first, then along the columns, rounded to 8 bits after each, with weights of 22 bits. Where images are already
+What Pillow's `resize` does (`data.transforms.cropped`), number by number: two products with matrices of weights, along
+the rows first, then along the columns, rounded to 8 bits after each. Weights are whole numbers, 22 bits behind the
+point, in two halves: a float32 holds every sum of 8-bit pixels times one of them exactly. Where images are already
 `side` × `side` both matrices are the identity and nothing changes. ONNX's own Resize, with `antialias` and Pillow's
 coefficient, differs by one of 255 in three images of four.
 
-One difference is left: Pillow 13 begins with the columns where an image is more than twice as high as wide, which moves
-single numbers by up to 3 of 255.
+One difference is left: Pillow 13 begins with the columns where an image is more than twice as high as wide (where both
+sides are squashed to one length, also in others that are higher than wide), which moves single numbers by a few of 255.
 """
 
 from typing import Any
@@ -26,7 +27,7 @@ script: Any = onnx_script
 OPSET = 18  # of all graphs: the first with every operation that is used; onnxruntime has had it since 1.14
 IR_VERSION = 9
 FLOAT32, FLOAT64 = int(onnx.TensorProto.FLOAT), int(onnx.TensorProto.DOUBLE)
-ONE_IN_22_BITS = 4194304.0
+HALF, WHOLE = 2048.0, 4194304.0  # 2¹¹ and 2²²
 _OWN = Opset("bayescal", 1)
 
 
@@ -43,9 +44,22 @@ def bilinear(t):
 
 
 @script(_OWN, default_opset=op)
-def as_bytes(x):
-    """Whole numbers from 0 to 255."""
-    return op.Clip(op.Floor(x + 0.5), 0.0, 255.0)
+def high(weights):
+    return op.Cast(op.Floor(weights / HALF), to=FLOAT32)
+
+
+@script(_OWN, default_opset=op)
+def low(weights):
+    return op.Cast(weights - op.Floor(weights / HALF) * HALF, to=FLOAT32)
+
+
+@script(_OWN, default_opset=op)
+def as_bytes(high_sum, low_sum):
+    """The sum of both halves, rounded to whole numbers from 0 to 255."""
+    total = op.Cast(high_sum, to=FLOAT64) * HALF + op.Cast(low_sum, to=FLOAT64)
+    return op.Cast(
+        op.Clip(op.Floor(total / WHOLE + 0.5), op.CastLike(0.0, total), op.CastLike(255.0, total)), to=FLOAT32
+    )
 
 
 def preprocessing(how: Preprocess) -> onnx.ModelProto:
@@ -78,7 +92,7 @@ def preprocessing(how: Preprocess) -> onnx.ModelProto:
         start, end = op.Floor(centre - reach * spread + 0.5), op.Floor(centre + reach * spread + 0.5)
         raw = op.Where(op.And(x >= start, x < end), curve(op.Abs((x - centre + 0.5) / spread)), zero)
         share = raw / op.ReduceSum(raw, op.Constant(value_ints=[1]), keepdims=1)
-        return op.Cast(op.Round(share * ONE_IN_22_BITS) / ONE_IN_22_BITS, to=FLOAT32)
+        return op.Round(share * WHOLE)
 
     @script(default_opset=op)
     def preprocess(images):
@@ -86,8 +100,9 @@ def preprocessing(how: Preprocess) -> onnx.ModelProto:
         short = op.Min(height, width)
         rows, columns = weights(height, resized(height, short)), weights(width, resized(width, short))
         numbers = op.Cast(op.Transpose(images, perm=[0, 3, 1, 2]), to=FLOAT32)
-        narrow = as_bytes(op.MatMul(numbers, op.Transpose(columns, perm=[1, 0])))
-        square = as_bytes(op.MatMul(rows, narrow))
+        across = op.Transpose(columns, perm=[1, 0])
+        narrow = as_bytes(op.MatMul(numbers, high(across)), op.MatMul(numbers, low(across)))
+        square = as_bytes(op.MatMul(high(rows), narrow), op.MatMul(low(rows), narrow))
         pixels = (square / 255.0 - op.Constant(value=mean)) / op.Constant(value=deviation)
         return pixels
 

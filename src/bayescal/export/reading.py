@@ -62,8 +62,10 @@ class ExportedModel:
         if pixels.ndim != 4 or pixels.shape[3] != 3 or pixels.dtype != np.uint8:
             raise ValueError(f"expected (N, H, W, 3) uint8, found {pixels.shape} {pixels.dtype}")
         names = ("probabilities", "entropy", "mutual_information", "disagreement", "familiarity", "environment")
-        values = self._session.run(list(names), {"images": np.ascontiguousarray(pixels)})
-        found: dict[str, np.ndarray] = dict(zip(names, values, strict=True))
+        n, side = len(pixels), self.preprocess.size
+        given = np.ascontiguousarray(pixels) if n else np.zeros((1, side, side, 3), np.uint8)
+        values = self._session.run(list(names), {"images": given})
+        found: dict[str, np.ndarray] = {name: value[:n] for name, value in zip(names, values, strict=True)}
         probabilities, familiarity = found["probabilities"], found["familiarity"]
         confidence = probabilities.max(1)
         return Prediction(
