@@ -1,10 +1,12 @@
 """The stacked loop: resume after a kill, rows that fail, checkpoints, determinism, sampling."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 import torch
 
 import tiny
-from bayescal.errors import MethodError
+from bayescal.errors import BayescalWarning, MethodError
 from bayescal.methods import get_method
 from bayescal.methods.hyperparameters import default_config
 from bayescal.training import loop, stack
@@ -299,7 +301,8 @@ def test_checkpoint_of_an_older_format_is_not_continued(tmp_path):
     old = {"best/class.context": torch.zeros(1, 4, 16), "rows/best_epoch": torch.tensor([1])}
     metadata = {"epoch": "2", "identity": identity}
     save_file(old, tmp_path / f"{identity[:24]}.safetensors", metadata=metadata)
-    (anew,) = train_runs("bayes-cal", problem, [run], checkpoints=tmp_path)
+    with pytest.warns(BayescalWarning, match="no checksum"):
+        (anew,) = train_runs("bayes-cal", problem, [run], checkpoints=tmp_path)
     (fresh,) = train_runs("bayes-cal", problem, [run])
     assert anew.curves == fresh.curves
 
@@ -314,8 +317,36 @@ def test_checkpoint_of_something_else_is_not_continued(tmp_path):
     first = train(bound, data, checkpoint=path, identity="a")
     same = train(bound, data, checkpoint=path, identity="b")
     assert all(torch.equal(first.params[n], same.params[n]) for n in first.params)
-    path.write_bytes(path.read_bytes()[:100])  # cut short: ignored, trained anew
-    train(bound, data, checkpoint=path, identity="b")
+
+
+def test_a_damaged_checkpoint_is_never_continued_and_says_so(tmp_path):
+    """A byte changed, cut out or added anywhere: the model is the one that a training from the beginning gives."""
+    problem, run = tiny.tiny_problem(), tiny.tiny_run(config(epochs=1), 1)
+
+    def trained() -> list[torch.Tensor]:
+        (result,) = train_runs("bayes-cal", problem, [run], checkpoints=tmp_path)
+        return [*result.params.values(), *result.best["val"].params.values()]
+
+    fresh = trained()
+    (path,) = tmp_path.glob("*.safetensors")
+    whole, r = path.read_bytes(), random.Random(0)
+    for _ in range(16):
+        damaged = bytearray(whole)
+        at = r.choice([r.randrange(1200), r.randrange(len(whole))])  # the header is small, and all of it matters
+        kind = r.choice(("flip", "cut", "add"))
+        if kind == "flip":
+            damaged[at] ^= 1 << r.randrange(8)
+        elif kind == "cut":
+            del damaged[at:]
+        else:
+            damaged[at:at] = bytes(8)
+        path.write_bytes(damaged)
+        with pytest.warns(BayescalWarning, match="is not continued, the training starts anew"):
+            again = trained()
+        assert all(torch.equal(a, b) for a, b in zip(fresh, again, strict=True)), (kind, at)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trained()  # the last training wrote a whole one
 
 
 KILLED = """

@@ -4,7 +4,6 @@ The file holds features, content hashes, names and the text tower. A tokenizer d
 methods ask for (names, templates, starting words) are stored with their tokens, and any other text is refused.
 """
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -21,6 +20,7 @@ from bayescal.benchmark.prepared import BackboneInfo, PreparedDataset, portable_
 from bayescal.data.datasets import find_name, get_dataset
 from bayescal.data.datasets.base import Dataset, describe
 from bayescal.data.manifest import Manifest
+from bayescal.engine.digest import digest
 from bayescal.errors import DataError
 from bayescal.text.tower import TextTower
 from bayescal.training.problem import Problem
@@ -77,7 +77,7 @@ def save_bundle(prepared: PreparedDataset, path: Path, texts: Iterable[str] = ()
     flat = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     written = json.dumps(about)
     with replacing(path) as draft:
-        save_file(flat, draft, metadata={"format": FORMAT, "about": written, "digest": _digest(written, flat)})
+        save_file(flat, draft, metadata={"format": FORMAT, "about": written, "digest": digest(written, flat)})
 
 
 def bundled_name(path: Path) -> str:
@@ -154,21 +154,13 @@ def _read(path: Path, names: Sequence[str] | None = None) -> tuple[dict[str, Any
     if metadata.get("format") != FORMAT or "about" not in metadata:
         raise DataError(f"{path}: is not a data set that `bayescal data pack` of this version wrote. Pack it again.")
     about = metadata["about"]
-    whole = names is not None or metadata.get("digest", "") in ("", _digest(about, tensors))
+    whole = names is not None or metadata.get("digest", "") in ("", digest(about, tensors))
     try:
         if whole:
             return json.loads(about), tensors
     except ValueError:
         pass
     raise DataError(f"{path}: is damaged, its content is not what was packed. Copy or pack it again.")
-
-
-def _digest(about: str, tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256(about.encode())
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.numpy().tobytes())
-    return digest.hexdigest()
 
 
 def _shape(tower: TextTower) -> dict[str, Any]:

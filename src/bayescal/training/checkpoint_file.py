@@ -1,11 +1,17 @@
-"""Where a training stands, on disk: one safetensors file, written whole, read only by the training it belongs to."""
+"""Where a training stands, on disk: one safetensors file, written whole, read only by the training it belongs to.
 
+The file carries a checksum of all that is in it. Whatever is wrong with it, the training starts anew and says so: a
+model that was continued from damaged numbers would be another model, and nobody would know.
+"""
+
+import json
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 
+from bayescal.engine.digest import digest
 from bayescal.engine.params import Params
 from bayescal.errors import BayescalWarning
 from bayescal.util.atomic import replacing
@@ -25,7 +31,7 @@ def write_checkpoint(path: Path, identity: str, groups: Mapping[str, Params], me
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as draft:
-            save_file(flat, draft, metadata={"identity": identity, **metadata})
+            save_file(flat, draft, metadata=_sealed({"identity": identity, **metadata}, flat))
     except (OSError, SafetensorError) as error:
         warnings.warn(f"could not write a checkpoint to {path}: {error}", BayescalWarning, stacklevel=3)
 
@@ -59,20 +65,39 @@ def read_checkpoint(
     path: Path, identity: str, device: torch.device | str = "cpu"
 ) -> tuple[Groups, dict[str, str]] | None:
     """Groups and metadata of a checkpoint of this very training; None if there is no such file, or not a whole one."""
-    from safetensors import SafetensorError, safe_open
-
     if not path.is_file():
         return None
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("identity") != identity:
-                return None
-            tensors = {key: file.get_tensor(key).to(device) for key in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError):
+        metadata, tensors = _read_whole(path)
+    except Exception as error:  # what is in a damaged file decides which error it ends in: there are all kinds
+        warnings.warn(
+            f"{path} is not continued, the training starts anew: {error}", BayescalWarning, stacklevel=4
+        )
+        return None
+    if metadata["identity"] != identity:
         return None
     groups: Groups = {}
     for key, tensor in tensors.items():
         group, name = key.split("/", 1)
-        groups.setdefault(group, {})[name] = tensor
+        groups.setdefault(group, {})[name] = tensor.to(device)
     return groups, metadata
+
+
+def _read_whole(path: Path) -> tuple[dict[str, str], Params]:
+    """Metadata and tensors, or an exception."""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        metadata = dict(file.metadata() or {})
+        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    if "digest" not in metadata:
+        raise ValueError("it has no checksum, as those of older versions")
+    if _sealed(metadata, tensors) != metadata:
+        raise ValueError("it is not as it was written")
+    return metadata, tensors
+
+
+def _sealed(metadata: Mapping[str, str], tensors: Params) -> dict[str, str]:
+    """The metadata with a digest of itself and of the tensors."""
+    content = {name: value for name, value in metadata.items() if name != "digest"}
+    return {**content, "digest": digest(json.dumps(content, sort_keys=True), tensors)}
