@@ -2,6 +2,9 @@
 
 Selection, tables and exports read records by attribute. The JSON is what the database and `bayescal records` hold;
 `from_json` also reads what version 0.1 wrote, whose words were others (`_RENAMED`).
+
+The JSON carries a checksum: one flipped bit would make an accuracy another one, and a mean over records would not show
+it. Records of before there was one are read and stay marked (`checked`).
 """
 
 from collections.abc import Mapping
@@ -11,8 +14,11 @@ from typing import Any
 from bayescal.errors import DataError
 from bayescal.evaluation.scoring import Scores
 from bayescal.methods.hyperparameters import Config, renamed
+from bayescal.util.checksum import KEY, check_seal, sealed
+from bayescal.util.typed import read
 
-FORMAT = 3  # of the JSON; keys of runs do not depend on it (`runner.KEY_FORMAT`)
+FORMAT = 4  # of the JSON; keys of runs do not depend on it (`runner.KEY_FORMAT`)
+_UNCHECKED = 3  # the last format without a checksum, the same in all else
 _RENAMED = {"entry": "variant", "probes": "gradient_norms", "draws": "samples"}  # format 2 → format 3
 
 Curve = list[float | None]  # one number per epoch; None where it was not finite
@@ -29,11 +35,6 @@ class SplitInfo:
 
     def to_json(self) -> dict[str, Any]:
         return {"digest": self.digest, "train": self.train, **self.eval_sets, "notes": list(self.notes)}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "SplitInfo":
-        sizes = {name: size for name, size in content.items() if name not in ("digest", "train", "notes")}
-        return cls(content["digest"], content["train"], sizes, tuple(content["notes"]))
 
 
 @dataclass(frozen=True)
@@ -91,32 +92,35 @@ class Record:
     made: str  # date and time, ISO
     new: dict[str, Scores] = field(default_factory=dict)  # base-to-new: on classes that were not trained on
     landscape: LossLandscape | None = None
+    checked: bool = field(default=True, compare=False)  # False: read from JSON of before it had a checksum
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for `json.dumps`; parts that only some experiments add are left out where they are empty."""
         content = {"format": FORMAT, **asdict(self), "split": self.split.to_json()}
-        return {name: value for name, value in content.items() if value or name not in ("new", "landscape")}
+        kept = {name: v for name, v in content.items() if name != "checked" and (v or name not in ("new", "landscape"))}
+        return sealed(kept) if self.checked else {**kept, "format": _UNCHECKED}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Record":
-        """What `to_json` of this version or of 0.1 wrote; anything else is refused with a `DataError`."""
+        """What `to_json` of this version or of an earlier one wrote; anything else is refused with a `DataError`."""
         try:
-            found = _current(content)
-            typed = {
-                "train_environments": tuple(found["train_environments"]),
-                "config": renamed(found["method"], found["config"]),
-                "settings": renamed(found["method"], found["settings"]),
-                "split": SplitInfo.from_json(found["split"]),
-                "backbone": RecordedBackbone(**found["backbone"]),
-                "scores": {name: Scores.from_json(own) for name, own in found["scores"].items()},
-                "new": {name: Scores.from_json(own) for name, own in found.get("new", {}).items()},
-                "landscape": LossLandscape(**found["landscape"]) if found.get("landscape") else None,
-            }
-            return cls(**found | typed)
+            found = _current({name: value for name, value in content.items() if name != KEY})
+            checked = check_seal(content, required=content["format"] >= FORMAT)
+            found["config"], found["settings"] = (renamed(found["method"], found[n]) for n in ("config", "settings"))
+            found["split"] = _sizes_together(found["split"])
+            return read(cls, {**found, "checked": checked})
         except DataError:
             raise
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DataError(f"not a record of a run that this version reads ({error!r})") from error
+        except KeyError as error:
+            raise DataError(f"not a record of a run that this version reads ({error.args[0]}: is missing)") from error
+        except (TypeError, ValueError, AttributeError) as error:
+            raise DataError(f"not a record of a run that this version reads ({error})") from error
+
+
+def _sizes_together(split: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a `SplitInfo`, whose JSON has the sizes of its sets beside the rest."""
+    own = {name: value for name, value in split.items() if name in ("digest", "train", "notes")}
+    return {**own, "eval_sets": {name: value for name, value in split.items() if name not in own}}
 
 
 def _current(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,7 +132,7 @@ def _current(content: Mapping[str, Any]) -> dict[str, Any]:
             f"the record {found.get('key')} has format {version}, and this version of bayescal reads up to {FORMAT}: "
             "install the version that wrote it, or a later one"
         )
-    if version == FORMAT:
+    if version >= _UNCHECKED:
         return found
     found = {_RENAMED.get(name, name): value for name, value in found.items()}
     found["shots"], found["val_shots"] = found["shots"]

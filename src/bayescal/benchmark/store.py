@@ -3,14 +3,18 @@
 A run has a key, the hash of everything that decides its outcome. A record, once written under its key, is never made
 again. Before training, a process claims keys, so that several processes or machines can share a database; a claim
 whose owner has died is taken over. Killed anywhere, the same command continues with what has no record yet.
+
+A record that is not as it was written counts as none: it is named, left out of everything, and its run is made again.
 """
 
 import json
 import random
 import socket
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,8 +22,11 @@ from typing import Any
 import sqlalchemy as sql
 from sqlalchemy import exc
 
+from bayescal.benchmark.database import first_line, in_words, prepare, shown
 from bayescal.benchmark.records import Record
-from bayescal.errors import DataError
+from bayescal.errors import BayescalWarning, DataError
+from bayescal.util.atomic import sync_folder
+from bayescal.util.jsonable import loads
 from bayescal.util.process import began, can_ask, process_identity
 
 RENEW_SECONDS = 30.0  # a process at work says so this often
@@ -47,6 +54,28 @@ _claims = sql.Table(
 )
 
 
+@dataclass(frozen=True)
+class Damaged:
+    """A row of the database that is not the record that was written."""
+
+    key: str
+    columns: dict[str, Any]  # what the row says it is: dataset, variant, fold, seed, backbone
+    why: str
+
+    def __str__(self) -> str:
+        named = ", ".join(f"{name} {self.columns[name]}" for name in ("dataset", "variant", "fold", "seed"))
+        return f"the record {self.key} ({named}) is damaged: {self.why}"
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What a look at every record found."""
+
+    whole: int
+    unchecked: int  # without a checksum, from before there was one; they can be read
+    damaged: tuple[Damaged, ...]
+
+
 def sqlite_url(folder: Path) -> str:
     return f"sqlite:///{(folder / 'study.db').absolute().as_posix()}"
 
@@ -59,16 +88,17 @@ class Store:
         self.url = url
         try:
             parsed = sql.make_url(url)
-            if parsed.get_backend_name() == "sqlite" and parsed.database:
-                if not create and not Path(parsed.database).exists():
-                    raise DataError(f"the database {shown(url)} does not exist; `bayescal bench` makes one")
-                Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-            wait = {"timeout": 60} if parsed.get_backend_name() == "sqlite" else {}
-            self.engine = sql.create_engine(parsed, connect_args=wait, pool_pre_ping=True)
+            file = Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
+            if file is not None:
+                _check_file(file, url, create)
+            wait = {"timeout": 60} if file is not None else {}
+            self.engine = prepare(sql.create_engine(parsed, connect_args=wait, pool_pre_ping=True), url)
             made_together(lambda: _tables.create_all(self.engine))
+            if file is not None:
+                sync_folder(file.parent)
         except (exc.SQLAlchemyError, ImportError, OSError) as error:
-            raise DataError(
-                f"the database {shown(url)} cannot be opened ({_first_line(error)}). Expected a SQLAlchemy address "
+            raise in_words(url, error) or DataError(
+                f"the database {shown(url)} cannot be opened ({first_line(error)}). Expected a SQLAlchemy address "
                 "such as sqlite:///results/study.db or postgresql+psycopg://user@host/name (which needs "
                 'pip install "bayescal[postgres]")'
             ) from error
@@ -77,35 +107,54 @@ class Store:
     # --- records -----------------------------------------------------------------------------------------------------
 
     def add(self, records: Iterable[Record]) -> None:
-        """Write finished runs and give up their claims, in one transaction. A record that is there stays as it is."""
+        """Write finished runs and give up their claims, in one transaction: all or none.
+
+        A record that is there stays as it is, unless it is damaged.
+        """
+        # In one order everywhere: no two processes wait for rows that the other one has locked.
+        ordered = sorted(records, key=lambda record: record.key)
         with self.engine.begin() as connection:
-            # In one order everywhere: no two processes wait for rows that the other one has locked.
-            for record in sorted(records, key=lambda record: record.key):
-                row = {name: getattr(record, name) for name in ("key", "dataset", "variant", "fold", "seed")}
-                row |= {"backbone": record.backbone.fingerprint, "body": json.dumps(record.to_json())}
+            keys = [record.key for record in ordered]
+            for damaged in _damaged(self._in_parts(keys, _rows, connection)):
+                connection.execute(sql.delete(_records).where(_records.c.key == damaged.key))
+            for record in ordered:
+                row = {**_columns(record), "body": json.dumps(record.to_json())}
                 # Another process may have written the same run. The two records are equal, so either may stay.
                 connection.execute(self._insert_new(_records).values(row))
                 connection.execute(sql.delete(_claims).where(_claims.c.key == record.key))
 
     def finished(self, keys: Sequence[str]) -> set[str]:
         """Which of these runs have a record."""
-        return {row.key for row in self._in_parts(keys, lambda part: sql.select(_records.c.key).where(part))}
+        return {record.key for record in _whole(self._in_parts(keys, _rows))}
 
     def records(self, keys: Sequence[str]) -> list[Record]:
         """The records of these runs, in the order of the keys; runs without one are left out."""
-        rows = self._in_parts(keys, lambda part: sql.select(_records.c.key, _records.c.body).where(part))
-        found = {row.key: Record.from_json(json.loads(row.body)) for row in rows}
+        found = {record.key: record for record in _whole(self._in_parts(keys, _rows))}
         return [found[key] for key in keys if key in found]
 
     def find(self, **wanted: Any) -> Iterator[Record]:
         """Records whose columns (dataset, variant, fold, seed, backbone) have these values; a list: one of them."""
-        query = sql.select(_records.c.body).order_by(_records.c.dataset, _records.c.variant, _records.c.key)
+        query = sql.select(_records).order_by(_records.c.dataset, _records.c.variant, _records.c.key)
         for name, value in wanted.items():
             column = _records.c[name]
             query = query.where(column.in_(value) if isinstance(value, list | tuple) else column == value)
         with self.engine.connect() as connection:
-            for (body,) in connection.execute(query):
-                yield Record.from_json(json.loads(body))
+            yield from _whole(connection.execute(query))
+
+    def verify(self) -> Verified:
+        """Read every record and compare it with its checksum, after the database has looked at its own file."""
+        with self.engine.connect() as connection:
+            if self.engine.dialect.name == "sqlite":
+                said = connection.execute(sql.text("PRAGMA integrity_check")).scalars().all()
+                if said != ["ok"]:
+                    raise DataError(f"the database {shown(self.url)} is damaged: {'; '.join(map(str, said[:3]))}")
+            found = [_record_of(row) for row in connection.execute(sql.select(_records).order_by(_records.c.key))]
+        records = [one for one in found if isinstance(one, Record)]
+        return Verified(
+            whole=sum(record.checked for record in records),
+            unchecked=sum(not record.checked for record in records),
+            damaged=tuple(one for one in found if isinstance(one, Damaged)),
+        )
 
     # --- claims ------------------------------------------------------------------------------------------------------
 
@@ -130,7 +179,7 @@ class Store:
                 if taken:
                     mine.add(key)
             # Asked after claiming: a run that was finished in the meantime has a record and no claim any more.
-            done = {row.key for row in self._in_parts(sorted(mine), _recorded, connection)}
+            done = {record.key for record in _whole(self._in_parts(sorted(mine), _rows, connection))}
             for key in sorted(done):
                 connection.execute(sql.delete(_claims).where(_claims.c.key == key))
         mine -= done
@@ -158,9 +207,15 @@ class Store:
         """Give up what is still claimed at the end, also when the work in between failed."""
         try:
             yield
-        finally:
-            with self.engine.begin() as connection:
-                connection.execute(sql.delete(_claims).where(_claims.c.owner == self.owner))
+        except BaseException:
+            with suppress(DataError, exc.SQLAlchemyError):  # on a full disk this fails too; the dead lose their claims
+                self._release()
+            raise
+        self._release()
+
+    def _release(self) -> None:
+        with self.engine.begin() as connection:
+            connection.execute(sql.delete(_claims).where(_claims.c.owner == self.owner))
 
     def _insert_new(self, table: sql.Table) -> Any:
         """An insert that leaves a row with the same key as it is; every database spells that its own way."""
@@ -185,8 +240,50 @@ def _claimed(part: Any) -> Any:
     return sql.select(_claims.c.key, _claims.c.owner, _claims.c.renewed).where(part)
 
 
-def _recorded(part: Any) -> Any:
-    return sql.select(_records.c.key).where(part)
+def _rows(part: Any) -> Any:
+    return sql.select(_records).where(part)
+
+
+def _columns(record: Record) -> dict[str, Any]:
+    """What stands beside the JSON of a record, to find it by."""
+    own = {name: getattr(record, name) for name in ("key", "dataset", "variant", "fold", "seed")}
+    return own | {"backbone": record.backbone.fingerprint}
+
+
+def _record_of(row: Any) -> Record | Damaged:
+    """The record of a row, after comparing it with its checksum and with the columns beside it."""
+    columns = {column.key: value for column, value in zip(_records.columns, row, strict=True) if column.key != "body"}
+    try:
+        record = Record.from_json(loads(row.body))
+        if (own := _columns(record)) != columns:
+            name = next(name for name, value in own.items() if columns[name] != value)
+            raise ValueError(f"its column {name} says {columns[name]!r}, and its content {own[name]!r}")
+        return record
+    except (ValueError, TypeError) as error:
+        return Damaged(str(row.key), columns, str(error))
+
+
+def _damaged(rows: Iterable[Any]) -> list[Damaged]:
+    return [found for found in map(_record_of, rows) if isinstance(found, Damaged)]
+
+
+def _whole(rows: Iterable[Any]) -> Iterator[Record]:
+    """The records of rows; those that are damaged are named and left out."""
+    for row in rows:
+        found = _record_of(row)
+        if isinstance(found, Record):
+            yield found
+        else:
+            warnings.warn(f"{found}. It is left out; `bayescal bench` makes it again", BayescalWarning, stacklevel=3)
+
+
+def _check_file(file: Path, url: str, create: bool) -> None:
+    """Refuse an SQLite file that has to be there and is not, or is empty; make the folder of one that is to be made."""
+    if not create and not file.exists():
+        raise DataError(f"the database {shown(url)} does not exist; `bayescal bench` makes one")
+    if not create and not file.stat().st_size:
+        raise DataError(f"the database {shown(url)} is empty: it was cut short, or nothing was ever written to it")
+    file.parent.mkdir(parents=True, exist_ok=True)
 
 
 def made_together(make: Callable[[], Any], attempts: int = 6) -> Any:
@@ -207,15 +304,3 @@ def _abandoned(owner: str, renewed: float, now: float) -> bool:
     if host == socket.gethostname() and can_ask():
         return began(int(pid)) != start
     return now - renewed > STALE_SECONDS
-
-
-def shown(url: str) -> str:
-    """An address without its password."""
-    try:
-        return sql.make_url(url).render_as_string(hide_password=True)
-    except exc.ArgumentError:
-        return repr(url)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]

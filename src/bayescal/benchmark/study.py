@@ -11,6 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy.exc import SQLAlchemyError
+
+from bayescal.benchmark.database import in_words, prepare
 from bayescal.benchmark.store import made_together
 from bayescal.errors import BayescalError
 from bayescal.methods.hyperparameters import Config, Space, default_config, numbered_draw, searched
@@ -115,7 +118,11 @@ def _open(url: str, name: str, space: Space, sampler: str) -> "optuna.Study":
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     wait = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
-    storage = made_together(lambda: optuna.storages.RDBStorage(url, engine_kwargs=wait))
+    try:
+        storage = made_together(lambda: optuna.storages.RDBStorage(url, engine_kwargs=wait))
+    except SQLAlchemyError as error:
+        raise (in_words(url, error) or error) from error
+    prepare(storage.engine, url)
     chosen = optuna.samplers.TPESampler(seed=0, constant_liar=True) if sampler == "tpe" else _numbered_sampler(space)
     return optuna.create_study(
         storage=storage, study_name=name, sampler=chosen, direction="maximize", load_if_exists=True

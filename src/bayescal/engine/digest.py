@@ -1,4 +1,4 @@
-"""A checksum of tensors and of what is written beside them, for files that must be as they were written or not at all."""
+"""A checksum of tensors and of what is written beside them, for files that count only as they were written."""
 
 import hashlib
 from collections.abc import Mapping
@@ -12,5 +12,5 @@ def digest(about: str, tensors: Mapping[str, Tensor]) -> str:
     found = hashlib.sha256(about.encode())
     for name, tensor in sorted(tensors.items()):
         found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        found.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy())
+        found.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return found.hexdigest()

@@ -70,9 +70,7 @@ def read_checkpoint(
     try:
         metadata, tensors = _read_whole(path)
     except Exception as error:  # what is in a damaged file decides which error it ends in: there are all kinds
-        warnings.warn(
-            f"{path} is not continued, the training starts anew: {error}", BayescalWarning, stacklevel=4
-        )
+        warnings.warn(f"{path} is not continued, the training starts anew: {error}", BayescalWarning, stacklevel=4)
         return None
     if metadata["identity"] != identity:
         return None

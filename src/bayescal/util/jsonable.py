@@ -1,4 +1,4 @@
-"""JSON that every program reads: NaN and infinity, which JSON does not have, become null."""
+"""JSON that every program reads: NaN and infinity, which JSON does not have, become null; and reading what is none."""
 
 import json
 import math
@@ -25,3 +25,17 @@ def finite(value: Any) -> float | None:
 def dumps(value: Any, **options: Any) -> str:
     """`json.dumps` of what `jsonable` makes of the value, with the same options."""
     return json.dumps(jsonable(value), allow_nan=False, **options)
+
+
+def loads(text: str | bytes) -> Any:
+    """`json.loads`, but whatever is wrong with the text is a `ValueError` that says what: bytes, depth, long numbers."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"line {error.lineno}, column {error.colno}: {error.msg}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError("it is not UTF-8 text") from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    except ValueError as error:  # Python reads no whole number of more than 4,300 digits
+        raise ValueError("it has a number with thousands of digits") from error
