@@ -1,12 +1,18 @@
 """`bayescal report`: what is written where, what is replaced, and what is said when it cannot be done."""
 
+import contextlib
 import json
+import random
+import re
 from pathlib import Path
 
 import pytest
 import sample
 
+from bayescal.benchmark.results import read_section
+from bayescal.errors import BayescalWarning, DataError
 from bayescal.report import read_sections
+from bayescal.util.checksum import sealed
 from command_line import left_in, refused, run
 
 
@@ -93,19 +99,70 @@ def test_places_and_formats_that_cannot_be(results, tmp_path):
     refused(run("report", results, "-o", results), "is a folder")
 
 
+def resealed(content: dict, **changes) -> str:
+    return json.dumps(sealed(content | changes))
+
+
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
         (lambda content: "{", "is not JSON"),
-        (lambda content: json.dumps(content | {"format": 99}), "this version"),
-        (lambda content: json.dumps({k: v for k, v in content.items() if k != "tables"}), "tables"),
-        (lambda content: json.dumps(content | {"colour": 1}), "colour"),
-        (lambda content: json.dumps(content | {"tables": [1]}), "damaged"),
-        (lambda content: json.dumps(content | {"figures": [{**content["figures"][0], "data": {}}]}), "risk-coverage"),
+        (lambda content: "[" * 100_000, "nested too deeply"),
+        (lambda content: "[" + "9" * 6000 + "]", "thousands of digits"),
+        (lambda content: resealed(content, format=99), "this version"),
+        (lambda content: json.dumps(content).replace("0.5", "0.6", 1), "not as it was written"),
+        (lambda content: json.dumps({k: v for k, v in content.items() if k != "checksum"}), "no checksum"),
+        (lambda content: resealed({k: v for k, v in content.items() if k != "tables"}), "tables: is missing"),
+        (lambda content: resealed(content, colour=1), "colour: there is no such field"),
+        (lambda content: resealed(content, tables=[1]), "tables[0]: expected an object, found 1"),
+        (lambda content: resealed(content, notes=[7]), "notes[0]: expected text, found 7"),
     ],
 )
-def test_damaged_results_are_named_and_nothing_is_written(results, spoil, said):
+def test_a_damaged_result_is_named_and_left_out(results, spoil, said):
     path = results / "sections" / "ablation.json"
     path.write_text(spoil(json.loads(path.read_text())))
-    refused(run("report", results), said)
+    with pytest.warns(BayescalWarning, match=re.escape(said)) as warned:
+        assert [section.experiment for section in read_sections(results)] == ["wilcoxon"]
+    assert str(path) in str(warned[0].message)
+    (results / "sections" / "wilcoxon.json").unlink()
+    with pytest.raises(DataError, match=re.escape(said)):  # nothing is left to report
+        read_sections(results)
+
+
+def test_a_report_is_made_of_what_is_whole(results):
+    path = results / "sections" / "ablation.json"
+    path.write_text("{")
+    result = run("report", results)
+    assert (result.code, result.out.splitlines()[0]) == (0, "1 experiment: wilcoxon."), result.err
+    assert f"Note: {path}: is not JSON" in result.err
+    assert "Risk against coverage" not in (results / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_figure_that_cannot_be_drawn_is_named(results):
+    path = results / "sections" / "ablation.json"
+    content = json.loads(path.read_text())
+    path.write_text(resealed(content, figures=[{**content["figures"][0], "data": {}}]))
+    refused(run("report", results), "risk-coverage")
     assert left_in(results) == ["sections"]
+
+
+def test_results_of_before_there_were_checksums_are_reported_and_marked(results):
+    path = results / "sections" / "ablation.json"
+    content = json.loads(path.read_text())
+    del content["checksum"]
+    path.write_text(json.dumps(content | {"format": 1}))
+    assert "2 experiments: ablation (without a checksum), wilcoxon." in run("report", results).out
+
+
+def test_every_flipped_bit_of_a_result_is_found(results):
+    """Not by whoever reads the numbers: 789 of 3,000 went unnoticed before there was a checksum."""
+    path = results / "sections" / "ablation.json"
+    whole, r = path.read_bytes(), random.Random(0)
+    as_written = read_section(path)
+    for _ in range(300):
+        damaged = bytearray(whole)
+        at = r.randrange(len(whole))
+        damaged[at] ^= 1 << r.randrange(8)
+        path.write_bytes(damaged)
+        with contextlib.suppress(DataError):
+            assert read_section(path) == as_written, at  # a blank became another one

@@ -13,6 +13,7 @@ from bayescal.benchmark.store import Store
 from bayescal.errors import BayescalError, DataError
 from bayescal.util.atomic import replacing
 from bayescal.util.csv_cells import plain_cell
+from bayescal.util.jsonable import loads
 
 SHOWN_VALUES = 12  # of a column, in a message
 OLD_NAMES = {"entry": "variant", "draws": "samples"}  # columns that version 0.1 called otherwise
@@ -53,7 +54,7 @@ def _condition(text: str) -> tuple[str, str]:
 def flat(record: Record) -> dict[str, Any]:
     """One run as one row: dotted names, no lists of epochs; the ends and the best of curves instead."""
     plain = ("key", "dataset", "variant", "method", "purpose", "fold", "seed", "trial", "samples", "parameters",
-             "stopped", "seconds", "made", "shots", "val_shots")  # fmt: skip
+             "stopped", "seconds", "made", "shots", "val_shots", "checked")  # fmt: skip
     row: dict[str, Any] = {name: getattr(record, name) for name in plain}
     row["train_environments"] = "|".join(record.train_environments)
     groups = {
@@ -82,17 +83,23 @@ def _flat_scores(scores: Scores) -> dict[str, Any]:
 
 
 def read_records(path: Path) -> Iterator[Record]:
-    """Records of a folder of `bayescal bench`, of its database, or of a JSON export (one record a line)."""
+    """Records of a folder of `bayescal bench`, of its database, or of a JSON export (one record a line).
+
+    The first that is damaged or no record is an error: what is taken in elsewhere is taken in whole.
+    """
     database = path / "study.db" if path.is_dir() else path
     if not database.exists():
         raise DataError(f"{path}: expected a folder of `bayescal bench` or a JSON export of its records")
     if database.suffix == ".db":
-        yield from Store(f"sqlite:///{database.absolute().as_posix()}").find()
+        for entry in Store(f"sqlite:///{database.absolute().as_posix()}", create=False).entries():
+            if not isinstance(entry, Record):
+                raise DataError(f"{path}: {entry}")
+            yield entry
         return
-    with open(database, encoding="utf-8") as lines:
+    with open(database, "rb") as lines:
         for number, text in enumerate(lines, start=1):
             try:
-                yield Record.from_json(json.loads(text))
+                yield Record.from_json(loads(text))
             except ValueError as error:  # not JSON, or not a record
                 raise DataError(f"{path}, line {number}: is not a record ({error})") from error
 

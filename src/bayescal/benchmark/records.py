@@ -105,7 +105,7 @@ class Record:
         """What `to_json` of this version or of an earlier one wrote; anything else is refused with a `DataError`."""
         try:
             found = _current({name: value for name, value in content.items() if name != KEY})
-            checked = check_seal(content, required=content["format"] >= FORMAT)
+            checked = _check(content)
             found["config"], found["settings"] = (renamed(found["method"], found[n]) for n in ("config", "settings"))
             found["split"] = _sizes_together(found["split"])
             return read(cls, {**found, "checked": checked})
@@ -115,6 +115,14 @@ class Record:
             raise DataError(f"not a record of a run that this version reads ({error.args[0]}: is missing)") from error
         except (TypeError, ValueError, AttributeError) as error:
             raise DataError(f"not a record of a run that this version reads ({error})") from error
+
+
+def _check(content: Mapping[str, Any]) -> bool:
+    """Whether it has a checksum; a wrong one is no matter of versions."""
+    try:
+        return check_seal(content, required=content["format"] >= FORMAT)
+    except ValueError as error:
+        raise DataError(str(error)) from error
 
 
 def _sizes_together(split: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,14 +7,18 @@ Accuracies and other shares are fractions (0.9, not 90); a column's unit says ho
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from bayescal.errors import DataError
 from bayescal.util.atomic import write_text
+from bayescal.util.checksum import KEY, check_seal, sealed
+from bayescal.util.jsonable import loads
+from bayescal.util.typed import read
 
-FORMAT = 1  # of the JSON; goes up when an old report could not be read as a new one
+FORMAT = 2  # of the JSON; goes up when an old report could not be read as a new one
+_UNCHECKED = 1  # the format before there was a checksum, the same in all else
 
 
 Better = Literal["high", "low", ""]  # which numbers win
@@ -140,12 +144,18 @@ class Section:
     figures: tuple[Figure, ...] = ()
     limits: str = ""  # what this does not show
     notes: tuple[str, ...] = field(default=())  # what was skipped or missing
+    checked: bool = field(default=True, compare=False)  # False: read from a file of before there was a checksum
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for `json.dumps`, with a checksum."""
+        content = {name: value for name, value in asdict(self).items() if name != "checked"}
+        return sealed({"format": FORMAT, **content}) if self.checked else {"format": _UNCHECKED, **content}
 
     def save(self, folder: Path) -> Path:
         """As `folder/EXPERIMENT.json`, all or nothing."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.experiment}.json"
-        write_text(path, json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n")
+        write_text(path, json.dumps(self.to_json(), indent=1) + "\n")
         return path
 
 
@@ -170,33 +180,23 @@ class ExperimentResult:
         return self.section.notes
 
 
-def _cell(content: str | dict[str, Any]) -> Value | str:
-    if isinstance(content, str):
-        return content
-    seeds = tuple(content.get("seeds", ()))
-    return Value(**{name: value for name, value in content.items() if name != "seeds"}, seeds=seeds)
-
-
 def read_section(path: Path) -> Section:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = loads(path.read_bytes())
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
     except ValueError as error:
         raise DataError(f"{path}: is not JSON ({error}). Make it again with `bayescal bench`.") from error
-    if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
+    version = content.get("format") if isinstance(content, dict) else None
+    if version not in (_UNCHECKED, FORMAT):
         raise DataError(f"{path}: is not a result of `bayescal bench` that this version reads. Run it again.")
-    tables = tuple(
-        Table(
-            **table
-            | {
-                "columns": tuple(Column(**column) for column in table["columns"]),
-                "rows": tuple(
-                    Row(**row | {"cells": {k: _cell(c) for k, c in row["cells"].items()}}) for row in table["rows"]
-                ),
-            }
-        )
-        for table in content["tables"]
-    )
-    figures = tuple(Figure(**figure) for figure in content["figures"])
-    return Section(**content | {"tables": tables, "figures": figures, "notes": tuple(content["notes"])})
+    try:
+        checked = check_seal(content, required=version == FORMAT)
+        own = {name: value for name, value in content.items() if name not in ("format", KEY)}
+        if missing := {each.name for each in fields(Section)} - {"checked", *own}:
+            raise ValueError(f"{min(missing)}: is missing")
+        return read(Section, own | {"checked": checked})
+    except ValueError as error:
+        raise DataError(
+            f"{path}: is damaged: {error}. Run `bayescal bench {path.stem}` again, or delete the file."
+        ) from error

@@ -141,20 +141,25 @@ class Store:
         with self.engine.connect() as connection:
             yield from _whole(connection.execute(query))
 
-    def verify(self) -> Verified:
-        """Read every record and compare it with its checksum, after the database has looked at its own file."""
+    def entries(self) -> Iterator[Record | Damaged]:
+        """Every record, and what stands in the place of those that are damaged."""
         with self.engine.connect() as connection:
-            if self.engine.dialect.name == "sqlite":
+            yield from map(_record_of, connection.execute(sql.select(_records).order_by(_records.c.key)))
+
+    def verify(self) -> Verified:
+        """Compare every record with its checksum, after the database has looked at its own file."""
+        if self.engine.dialect.name == "sqlite":
+            with self.engine.connect() as connection:
                 said = connection.execute(sql.text("PRAGMA integrity_check")).scalars().all()
-                if said != ["ok"]:
-                    raise DataError(f"the database {shown(self.url)} is damaged: {'; '.join(map(str, said[:3]))}")
-            found = [_record_of(row) for row in connection.execute(sql.select(_records).order_by(_records.c.key))]
-        records = [one for one in found if isinstance(one, Record)]
-        return Verified(
-            whole=sum(record.checked for record in records),
-            unchecked=sum(not record.checked for record in records),
-            damaged=tuple(one for one in found if isinstance(one, Damaged)),
-        )
+            if said != ["ok"]:
+                raise DataError(f"the database {shown(self.url)} is damaged: {'; '.join(map(str, said[:3]))}")
+        checked, damaged = [], []
+        for entry in self.entries():
+            if isinstance(entry, Record):
+                checked.append(entry.checked)
+            else:
+                damaged.append(entry)
+        return Verified(sum(checked), len(checked) - sum(checked), tuple(damaged))
 
     # --- claims ------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,10 @@ from bayescal.cli.options import Force, RawCsv
 from bayescal.cli.screen import count, out, plain_table, tell
 from bayescal.errors import BayescalError, DataError
 
+if TYPE_CHECKING:
+    from bayescal.benchmark.store import Store
+
+FOUND_PROBLEMS = 1
 FORMATS = ("table", "csv", "parquet", "json")
 
 
@@ -33,24 +37,34 @@ def records(
         typer.Option("--add", metavar="PATH", help="First take in the records of another folder or JSON export."),
     ] = [],  # noqa: B006
     raw_csv: RawCsv = False,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Compare every record and every result with its checksum; print what is wrong."),
+    ] = False,
     storage: Storage = None,
     force: Force = False,
 ) -> None:
     """Look at the runs of a search, or export them: one row per run with its config, curves' ends and scores.
 
     The format follows the file's ending. CSV and Parquet are flat (`config.lambda_irm`, `scores.val.accuracy`); JSON
-    has everything, epoch by epoch. `--add` brings records of several machines together.
+    has everything, epoch by epoch. `--add` brings records of several machines together, all or none of them.
+
+    A record that is not as it was written is named and left out, here and in every table; `bayescal bench` makes it
+    again. `--verify` looks at all of them and ends with exit code 1 where something is wrong.
     """
     from bayescal.benchmark.export import flat, matching, no_match, read_records, write_records
     from bayescal.benchmark.store import Store, sqlite_url
 
-    for path in add:
-        store = Store(storage or sqlite_url(results))
-        store.add(read_records(path))
+    if add:
+        taken = [record for path in add for record in read_records(path)]  # all of them are read before one is added
+        Store(storage or sqlite_url(results)).add(taken)
     if storage is None and not (results / "study.db").exists():
         raise DataError(
             f"{results}: holds no records (study.db). Make some with `bayescal bench`, or give --storage URL"
         )
+    if verify:
+        _verify(Store(storage or sqlite_url(results), create=False), results)
+        return
     format = format or (output.suffix.lstrip(".").replace("jsonl", "json") if output else "table")
     if format not in FORMATS:
         said = f"--format {format}" if format else f"-o {output}: its ending names no format, and --format is not given"
@@ -74,6 +88,30 @@ def records(
     tell(f"{count(n, 'record')}{f' in {output}' if output else ''}")
 
 
+def _verify(store: "Store", results: Path) -> None:
+    """Print what is whole, what cannot be checked and what is damaged; the exit code says whether anything is."""
+    from bayescal.benchmark.results import read_section
+    from bayescal.report.load import section_files
+
+    found, screen = store.verify(), out()
+    problems = [str(damaged) for damaged in found.damaged]
+    whole, unchecked = 0, 0
+    for path in section_files(results):
+        try:
+            checked = read_section(path).checked
+            whole, unchecked = whole + checked, unchecked + (not checked)
+        except DataError as error:
+            problems.append(str(error))
+    for problem in problems:
+        screen.print(f"Problem: {problem}", soft_wrap=True)
+    for noun, good, without in (("record", found.whole, found.unchecked), ("result", whole, unchecked)):
+        more = f", {count(without, noun)} without a checksum (of before there were any)" if without else ""
+        screen.print(f"{count(good, noun)} as written{more}.", soft_wrap=True)
+    if problems:
+        screen.print(f"{count(len(problems), 'problem')}. `bayescal bench` makes again what is damaged.")
+        raise typer.Exit(FOUND_PROBLEMS)
+
+
 def _print(rows: list[dict[str, Any]]) -> None:
     """Searches rather than runs: thousands of lines say nothing."""
     searches: dict[tuple[str, str, str, str], list[dict[str, Any]]] = {}
@@ -90,4 +128,6 @@ def _print(rows: list[dict[str, Any]]) -> None:
         shown = "–" if best is None else f"{100 * best:.1f} %"
         table.add_row(*key, f"{len(same):,}", *map(str, counts), shown, f"{seconds:.0f}")
     out().print(table)
-    out().print(f"{count(len(rows), 'record')}")
+    unchecked = sum(not row["checked"] for row in rows)
+    more = f", {unchecked:,} of them without a checksum (of before there were any)" if unchecked else ""
+    out().print(f"{count(len(rows), 'record')}{more}")

@@ -1,11 +1,14 @@
 """`bayescal report`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bayescal.cli.options import Force
+
+if TYPE_CHECKING:
+    from bayescal.benchmark.results import Section
 
 RESULTS = Path("bayescal-results")  # where `bayescal bench` leaves what it finds
 
@@ -43,6 +46,11 @@ def report(
     check_outputs(where, force, own=results)
     written = write(sections, where)
     screen = out()
-    screen.print(f"{count(len(sections), 'experiment')}: {', '.join(section.experiment for section in sections)}.")
+    screen.print(f"{count(len(sections), 'experiment')}: {', '.join(map(_named, sections))}.")
     for path in written:
         screen.print(f"  {near(path)}", soft_wrap=True)
+
+
+def _named(section: "Section") -> str:
+    """An experiment's name; results of before there were checksums are believed, and it is said."""
+    return section.experiment if section.checked else f"{section.experiment} (without a checksum)"

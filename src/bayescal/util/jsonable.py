@@ -28,7 +28,7 @@ def dumps(value: Any, **options: Any) -> str:
 
 
 def loads(text: str | bytes) -> Any:
-    """`json.loads`, but whatever is wrong with the text is a `ValueError` that says what: bytes, depth, long numbers."""
+    """`json.loads`, but whatever is wrong with the text is a `ValueError` that says what: bytes, depth, numbers."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:

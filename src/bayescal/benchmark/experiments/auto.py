@@ -6,6 +6,7 @@ of a data set are trained together, as stacks. What was measured is kept as a fi
 
 import hashlib
 import json
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from bayescal.benchmark.bench import Bench, MissingRecordsError, Search
 from bayescal.benchmark.experiments.experiment import Experiment, make_section, value
 from bayescal.benchmark.prepared import PreparedDataset
 from bayescal.benchmark.results import Column, Row, Section, Table, Value
+from bayescal.errors import BayescalWarning
 from bayescal.estimator.members import MEMBERS, Member
 from bayescal.estimator.stacked_training import Case, Stacked, train_stacked
 from bayescal.evaluation import metrics
@@ -26,7 +28,8 @@ from bayescal.evaluation.stacking import mixture
 from bayescal.training.runs import Run
 from bayescal.training.stack import train_runs
 from bayescal.util.atomic import write_text
-from bayescal.util.jsonable import dumps
+from bayescal.util.checksum import check_seal, sealed
+from bayescal.util.jsonable import jsonable, loads
 
 FORMAT = 1
 SAMPLES = 20
@@ -62,9 +65,10 @@ def train(bench: Bench) -> None:
     for data in bench.options.datasets:
         prepared = bench.sources.prepared(data)
         path = _path(bench, data)
-        if not path.exists():
+        if _cases(path) is None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_text(path, dumps(measure(prepared, bench.options.seeds, data if bench.show else None)))
+            cases = measure(prepared, bench.options.seeds, data if bench.show else None)
+            write_text(path, json.dumps(sealed({"cases": jsonable(cases)}), allow_nan=False))
 
 
 def _path(bench: Bench, data: str) -> Path:
@@ -155,10 +159,25 @@ LIMITS = (
 
 
 def _read(bench: Bench, data: str) -> list[dict[str, Any]]:
-    path = _path(bench, data)
-    if not path.exists():
+    cases = _cases(_path(bench, data))
+    if cases is None:
         raise MissingRecordsError(f"auto has not been measured on {data} yet: run `{bench.command('auto')}`")
-    return json.loads(path.read_text(encoding="utf-8"))
+    return cases
+
+
+def _cases(path: Path) -> list[dict[str, Any]] | None:
+    """What was measured, from a file; None where there is none that is as it was written, which is said."""
+    if not path.exists():
+        return None
+    try:
+        content = loads(path.read_bytes())
+        if isinstance(content, list):  # of before there was a checksum
+            return content
+        check_seal(content, required=True)
+        return content["cases"]
+    except (ValueError, TypeError, AttributeError) as error:
+        warnings.warn(f"{path} is damaged: {error}. It is measured again", BayescalWarning, stacklevel=2)
+        return None
 
 
 def by_seed(cases: list[dict[str, Any]], row: str, metric: str) -> dict[int, float]:
