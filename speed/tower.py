@@ -42,7 +42,7 @@ def rivals(device: str) -> dict[str, Backbone]:
     ours = load_backbone("mini", device)
     first = CLIP(**FIRST, text_cfg=mini.config()["text_cfg"]).visual
     plain = CLIP(**mini.config())
-    plain.load_state_dict(mini.read()[0])
+    plain.load_state_dict(mini.read())
     found = {
         "first mini": _with_tower(ours, fast_for_inference(first), FIRST["vision_cfg"]["image_size"], "1" * 20),
         "mini 2, plain open_clip": _with_tower(ours, plain.visual, ours.preprocess.size, "2" * 20),

@@ -23,8 +23,11 @@ PRECISIONS = (FLOAT32, BFLOAT16)
 class Tokenizer(Protocol):
     """The part of open_clip's byte-pair tokenizer that is used here."""
 
-    sot_token_id: int
-    eot_token_id: int
+    @property
+    def sot_token_id(self) -> int: ...
+
+    @property
+    def eot_token_id(self) -> int: ...
 
     def encode(self, text: str) -> list[int]: ...
 

@@ -54,9 +54,9 @@ def name_notes(backbone: str, names: Sequence[str], kind: str = "class") -> list
     """
     if not mini.is_mini(backbone):
         return []
-    from bayescal.backbones.loading import make_tokenizer
+    from bayescal.backbones.loading import LazyTokenizer
 
-    label, tokenizer, known = mini.label(backbone), make_tokenizer(mini.config()), mini.known_tokens()
+    label, tokenizer, known = mini.label(backbone), LazyTokenizer(mini.config()), mini.known_tokens()
     groups: dict[tuple[int, ...], list[str]] = defaultdict(list)
     for name in names:
         groups[_as_read(tokenizer.encode(name), known)].append(name)

@@ -9,9 +9,9 @@ NAME@bfloat16           any of these, whose image tower multiplies in bfloat16
 
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,10 +34,11 @@ from bayescal.backbones.defaults import CLIP, MINI
 from bayescal.backbones.fingerprint import fingerprint
 from bayescal.backbones.hub import Published, published
 from bayescal.backbones.inference import fast_for_inference
+from bayescal.backbones.vit import VisionTransformer
 from bayescal.backbones.weights import fit_weights, read_weights
 from bayescal.errors import BackboneError, BayescalWarning
-from bayescal.text.open_clip_tower import refuse_other_towers, text_tower_from_open_clip
-from bayescal.text.tower import LazyTower
+from bayescal.text.open_clip_tower import refuse_other_towers, text_tower_from_open_clip, text_tower_of
+from bayescal.text.tower import LazyTower, TextTower
 from bayescal.util.suggest import closest
 
 _HOW = 'expected "mini", "ARCH:TAG" (for example "RN50:openai") or "ARCH:/path/to/weights"'
@@ -154,22 +155,38 @@ def _nearest(word: str, among: Iterable[str]) -> str:
 
 
 def _load_mini() -> Backbone:
-    state, known = mini.read()
+    """Without open_clip, whose import takes longer than an answer; texts are read when something asks for them."""
     config = mini.config()
+    state = mini.read_images()
+    print_of = mini.FINGERPRINT
+    if not mini.is_unchanged():
+        print_of = fingerprint(config, mini.PREPROCESS, mini.read())
     with torch.device("meta"):  # every tensor comes from the file: none is drawn first
-        model = _build(config)
-    fit_weights(model, state, mini.ARCHITECTURE)
-    return _assemble(
-        model,
-        config,
-        _preprocess(model, {}),
+        visual = VisionTransformer(config["embed_dim"], config["vision_cfg"])
+    own = {name.removeprefix(mini.IMAGES): value for name, value in state.items() if name.startswith(mini.IMAGES)}
+    try:
+        visual.load_state_dict(own, assign=True)
+        logit_scale = float(state["logit_scale"].exp())
+    except (RuntimeError, KeyError) as error:
+        raise BackboneError(mini.damaged(str(error).splitlines()[0])) from error
+    return Backbone(
+        visual=Frozen(visual),
+        tower=LazyTower(config["embed_dim"], torch.device("cpu"), _mini_texts),
+        tokenizer=LazyTokenizer(config),
+        preprocess=mini.PREPROCESS,
+        logit_scale=logit_scale,
+        fingerprint=print_of,
         name=mini.NAME,
         label=mini.LABEL,
         architecture=mini.ARCHITECTURE,
         defaults=MINI,
         trained_context=mini.TRAINED_CONTEXT,
-        known_tokens=known,
+        known_tokens=mini.known_tokens(),
     )
+
+
+def _mini_texts() -> TextTower:
+    return text_tower_of(mini.read_texts(), mini.config()["text_cfg"]["heads"], "gelu")
 
 
 def _load(request: _Request) -> Backbone:
@@ -254,7 +271,7 @@ def _assemble(model: Any, config: dict[str, Any], preprocess: Preprocess, **abou
     return Backbone(
         visual=Frozen(fast_for_inference(model.visual)),
         tower=LazyTower(config["embed_dim"], torch.device("cpu"), partial(text_tower_from_open_clip, model)),
-        tokenizer=make_tokenizer(config),
+        tokenizer=LazyTokenizer(config),
         preprocess=preprocess,
         logit_scale=float(model.logit_scale.detach().exp()),
         fingerprint=print_of,
@@ -262,9 +279,29 @@ def _assemble(model: Any, config: dict[str, Any], preprocess: Preprocess, **abou
     )
 
 
-def make_tokenizer(config: dict[str, Any]) -> Tokenizer:
-    """The tokenizer of an open_clip configuration."""
-    from open_clip.tokenizer import SimpleTokenizer
+class LazyTokenizer:
+    """The tokenizer of an open_clip configuration, made when a text is to be read."""
 
-    text = config["text_cfg"]
-    return SimpleTokenizer(context_length=text.get("context_length", 77), **text.get("tokenizer_kwargs", {}))
+    def __init__(self, config: dict[str, Any]):
+        self._config = config
+
+    @cached_property
+    def _tokenizer(self) -> Tokenizer:
+        from open_clip.tokenizer import SimpleTokenizer
+
+        text = self._config["text_cfg"]
+        return SimpleTokenizer(context_length=text.get("context_length", 77), **text.get("tokenizer_kwargs", {}))
+
+    @property
+    def sot_token_id(self) -> int:
+        return self._tokenizer.sot_token_id
+
+    @property
+    def eot_token_id(self) -> int:
+        return self._tokenizer.eot_token_id
+
+    def encode(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return self._tokenizer.decode(tokens)

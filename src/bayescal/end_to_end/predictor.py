@@ -16,15 +16,13 @@ from bayescal.backbones.base import Frozen, Preprocess, encode_pixels, usable_de
 from bayescal.backbones.fingerprint import fingerprint
 from bayescal.end_to_end.algorithms import ImageTask, get_algorithm, space_of
 from bayescal.end_to_end.data import PlainImages, Problems, load, to_inputs
+from bayescal.end_to_end.loading import END_TO_END
 from bayescal.end_to_end.network import BODY, HeadNetwork
 from bayescal.end_to_end.vision import Vision, rebuild
 from bayescal.engine.params import Params
 from bayescal.errors import ArtifactError
-from bayescal.estimator.base_predictor import BasePredictor, register_kind
 from bayescal.estimator.predictor import MethodPredictor
 from bayescal.methods.contract import Method, Runs
-
-END_TO_END = "end-to-end"  # the "kind" of these models in their artifacts
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,11 +120,3 @@ class EndToEndPredictor(MethodPredictor):
                 f"{path} does not fit this version of timm's {vision.name!r}: use the one it was made with"
             )
         return cls(backbone=trained, **cls.saved_fields(tensors, config))
-
-
-register_kind(END_TO_END, EndToEndPredictor.restore)
-
-
-def load_model(path: str | Path, backbone: str | None = None, device: str = "cpu") -> BasePredictor:
-    """Read a saved model of either kind: on a frozen backbone (`backbone`: where it is now), or trained end to end."""
-    return BasePredictor.load(path, backbone, device)

@@ -1,5 +1,6 @@
 """The text tower of an open_clip model, as this package computes it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ BLOCK_TENSORS = {
     "down.weight": "mlp.c_proj.weight",
     "down.bias": "mlp.c_proj.bias",
 }
+BLOCKS = "transformer.resblocks."
 REFUSAL = "prompt trees need a causal CLIP text transformer that is read at its end-of-text token; "
 
 
@@ -36,33 +38,42 @@ def text_tower_from_open_clip(model: Any) -> TextTower:
     if activation is None:
         raise BackboneError(f"unknown activation {type(first.mlp.gelu).__name__} in the text tower")
     projection, bias = _projection(text)
-    with torch.device("meta"):  # the tensors are replaced below: allocate none
-        tower = TextTower(
-            vocab_size=text.token_embedding.weight.shape[0],
-            context_length=text.positional_embedding.shape[0],
-            width=text.positional_embedding.shape[1],
-            heads=first.attn.num_heads,
-            layers=len(blocks),
-            dim=projection.shape[1],
-            hidden=first.mlp.c_fc.out_features,
-            activation=activation,
-        )
-    state = {
-        "token_embedding.weight": text.token_embedding.weight,
-        "positions": text.positional_embedding,
-        "norm.weight": text.ln_final.weight,
-        "norm.bias": text.ln_final.bias,
-        "projection": projection,
-    }
-    for i, block in enumerate(blocks):
-        state |= {f"blocks.{i}.{name}": value for name, value in _block_tensors(block, activation).items()}
-    tower.load_state_dict({key: value.detach() for key, value in state.items()}, assign=True)
+    tensors = {**text.state_dict(keep_vars=True), "text_projection": projection}
+    tower = text_tower_of(tensors, first.attn.num_heads, activation)
     for ours, source in zip(tower.blocks, blocks, strict=True):
         ours.scale1 = getattr(source.ls_1, "gamma", None)
         ours.scale2 = getattr(source.ls_2, "gamma", None)
         ours.norm1.eps, ours.norm2.eps = source.ln_1.eps, source.ln_2.eps
     tower.norm.eps = text.ln_final.eps
     tower.projection_bias = None if bias is None else bias.detach()
+    return tower.requires_grad_(False).eval()
+
+
+def text_tower_of(tensors: Mapping[str, Tensor], heads: int, activation: str) -> TextTower:
+    """A frozen text tower with these tensors, by open_clip's names; others among them are left alone."""
+    first = f"{BLOCKS}0."
+    with torch.device("meta"):  # the tensors are replaced below: allocate none
+        tower = TextTower(
+            vocab_size=tensors["token_embedding.weight"].shape[0],
+            context_length=tensors["positional_embedding"].shape[0],
+            width=tensors["positional_embedding"].shape[1],
+            heads=heads,
+            layers=len({name.split(".")[2] for name in tensors if name.startswith(BLOCKS)}),
+            dim=tensors["text_projection"].shape[1],
+            hidden=tensors[f"{first}mlp.c_fc.weight"].shape[0],
+            activation=activation,
+        )
+    state = {
+        "token_embedding.weight": tensors["token_embedding.weight"],
+        "positions": tensors["positional_embedding"],
+        "norm.weight": tensors["ln_final.weight"],
+        "norm.bias": tensors["ln_final.bias"],
+        "projection": tensors["text_projection"],
+    }
+    for i in range(tower.layers):
+        own = {name: tensors[f"{BLOCKS}{i}.{theirs}"] for name, theirs in BLOCK_TENSORS.items()}
+        state |= {f"blocks.{i}.{name}": value for name, value in _for_activation(own, activation).items()}
+    tower.load_state_dict({key: value.detach() for key, value in state.items()}, assign=True)
     return tower.requires_grad_(False).eval()
 
 
@@ -93,9 +104,8 @@ def _projection(text: Any) -> tuple[Tensor, Tensor | None]:
     return (torch.eye(text.positional_embedding.shape[1]) if projection is None else projection), None
 
 
-def _block_tensors(block: nn.Module, activation: str) -> dict[str, Tensor]:
-    tensors = block.state_dict(keep_vars=True)
-    ours = {name: tensors[theirs] for name, theirs in BLOCK_TENSORS.items()}
+def _for_activation(ours: dict[str, Tensor], activation: str) -> dict[str, Tensor]:
+    """A block's tensors as our activation wants them."""
     if activation == "silu":
         # x·σ(1.702 x) = silu(1.702 x) / 1.702. With the factors in the weights around it the activation is one
         # operation instead of three, and keeps one tensor for its backward pass instead of two.

@@ -1,11 +1,14 @@
 """bayescal-mini 2: the small vision-language model that comes with the package (docs/mini.md is its card)."""
 
+import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from bayescal.data.preprocess import Preprocess
 from bayescal.errors import BackboneError
 
 ARCHITECTURE = "bayescal-mini"
@@ -13,6 +16,18 @@ NAME, LABEL = "mini", "mini 2"  # what users write, and what records, bundles an
 CONFIG = Path(__file__).with_name("bayescal-mini.json")
 WEIGHTS = Path(__file__).with_name("bayescal-mini.safetensors")
 PARAMETERS = 37_700_865  # of both towers, with the full token table
+IMAGES = "visual."  # what begins the names of the image tower's tensors
+PREPROCESS = Preprocess(
+    size=112,
+    mean=(0.48145466, 0.4578275, 0.40821073),  # CLIP's
+    std=(0.26862954, 0.26130258, 0.27577711),
+    interpolation="bicubic",
+    resize_mode="shortest",
+)
+# Of these weights, and of their file: whoever has hashed the file knows the fingerprint (`backbones/fingerprint.py`)
+# without reading what both towers are made of.
+FINGERPRINT = "01c0693ea44d2735201d"
+WEIGHTS_SHA256 = "bf4d02b017301d5ce302d12fba3e6cee75a2ec0e34893fa3d0e9dbfec35b141c"
 TRAINED_CONTEXT = 34  # text positions 0–33 were trained; the others still hold their random start
 FIRST_FINGERPRINT = "51ae2cf3ce023ff0e617"
 FIRST_IS_GONE = "was made with the first mini, which is no longer part of the package"
@@ -34,38 +49,55 @@ def config() -> dict[str, Any]:
     return json.loads(CONFIG.read_text())
 
 
-def read() -> tuple[dict[str, Tensor], frozenset[int]]:
-    """The state dict under open_clip's names, and the ids of the tokens that were seen in training."""
-    stored = _stored()
+def read() -> dict[str, Tensor]:
+    """The state dict under open_clip's names: both towers and the logit scale."""
+    return read_images() | read_texts()
+
+
+def read_images() -> dict[str, Tensor]:
+    """Of the image tower, "visual." before its names, and the logit scale."""
+    return _read_rows(_stored(lambda name: name.startswith(IMAGES) or name == "logit_scale"))
+
+
+def read_texts() -> dict[str, Tensor]:
+    """Of the text tower."""
+    state = _read_rows(_stored(lambda name: not name.startswith(IMAGES) and name != "logit_scale"))
     try:
-        state = _read_rows(stored)
         ids, mean, rows = (state.pop(f"token_embedding{part}") for part in (".ids", ".mean", ""))
     except KeyError as error:
-        raise BackboneError(_damaged(error)) from error
+        raise BackboneError(damaged(error)) from error
     # Tokens that never occurred in training share one row, so the file stores 15,287 rows instead of 49,408.
     table = mean.repeat(config()["text_cfg"]["vocab_size"], 1)
     table[ids.long()] = rows
-    state["token_embedding.weight"] = table
-    return state, frozenset(ids.tolist())
+    return state | {"token_embedding.weight": table}
+
+
+def is_unchanged() -> bool:
+    """Whether the weights are those that `FINGERPRINT` is of: hashed as they lie there, which is soon done."""
+    try:
+        with open(WEIGHTS, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == WEIGHTS_SHA256
+    except OSError as error:
+        raise BackboneError(damaged(error)) from error
 
 
 def known_tokens() -> frozenset[int]:
     """The ids of the tokens that were seen in training, without reading anything else."""
-    return frozenset(_stored("token_embedding.ids")["token_embedding.ids"].tolist())
+    return frozenset(_stored(lambda name: name == "token_embedding.ids")["token_embedding.ids"].tolist())
 
 
-def _stored(*names: str) -> dict[str, Tensor]:
-    """The tensors of the file as they stand there: those named, or all."""
+def _stored(wanted: Callable[[str], bool]) -> dict[str, Tensor]:
+    """Tensors of the file as they stand there, and nothing else read of it."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(WEIGHTS, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in names or file.keys()}
+            return {name: file.get_tensor(name) for name in file.keys() if wanted(name)}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
-        raise BackboneError(_damaged(error)) from error
+        raise BackboneError(damaged(error)) from error
 
 
-def _damaged(error: Exception) -> str:
+def damaged(error: object) -> str:
     return f"{WEIGHTS} is damaged or missing ({error}); install bayescal again"
 
 
