@@ -16,10 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bayescal.data.sources import ImageSource
-from bayescal.features.extract import name_of
-
 if TYPE_CHECKING:
+    from bayescal.data.sources import ImageSource
     from bayescal.estimator.labelled_images import LabelledImages
 
 PREFIX = "training/"  # of the tensors in an artifact
@@ -125,8 +123,10 @@ class TrainingImages:
         )
 
 
-def _lasting_name(source: ImageSource, index: int) -> str:
+def _lasting_name(source: "ImageSource", index: int) -> str:
     """A path that still means the same in another folder; addresses of other stores stay as they are."""
+    from bayescal.features.extract import name_of  # with Pillow, which predicting from features does without
+
     name = name_of(source, index)
     is_path = isinstance(source, str | os.PathLike) and "://" not in name
     return os.path.abspath(name) if is_path else name
