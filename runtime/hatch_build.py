@@ -15,7 +15,16 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 WHOLE, PART = "bayescal", "bayescal_runtime._bayescal"
-NEEDED = ("export.reading", "data.file_tree", "data.images", "estimator.answers", "estimator.prediction", "errors")
+NEEDED = (
+    "data.file_tree",
+    "data.sources",
+    "data.transforms",
+    "errors",
+    "estimator.answers",
+    "estimator.prediction",
+    "export.reading",
+    "features.decode_process",
+)
 IMPORT = re.compile(rf"^(\s*from ){WHOLE}((?:\.\w+)+ import )", re.MULTILINE)
 
 

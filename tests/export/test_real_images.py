@@ -6,7 +6,8 @@
 import numpy as np
 import pytest
 
-from bayescal.data.images import find_images, read_image
+from bayescal.data.file_tree import find_images
+from bayescal.data.images import read_image
 from bayescal.estimator.base_predictor import BasePredictor
 from bayescal.export.check import Sample, compare
 from bayescal.export.reading import MODEL, ExportedModel

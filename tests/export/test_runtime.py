@@ -148,7 +148,7 @@ def test_errors_without_a_traceback(installed, model, exported, tmp_path):
 def test_what_is_cut_out_needs_little(wheel, tmp_path):
     shutil.unpack_archive(wheel, tmp_path, "zip")
     allowed = {"bayescal_runtime", "numpy", "PIL", "onnxruntime", *sys.stdlib_module_names}
-    optional = {"pillow_heif"}
+    optional = {"fsspec", "pillow_heif"}
     for file in tmp_path.glob("bayescal_runtime/**/*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

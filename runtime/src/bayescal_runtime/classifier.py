@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from bayescal_runtime._bayescal.data.images import read_image
-from bayescal_runtime._bayescal.data.sources import ImageError, ImageSource
+from bayescal_runtime._bayescal.data.sources import ImageSource
+from bayescal_runtime._bayescal.data.transforms import Transform
 from bayescal_runtime._bayescal.errors import DataError
 from bayescal_runtime._bayescal.estimator.answers import Answer, answers_of
 from bayescal_runtime._bayescal.estimator.prediction import Prediction
 from bayescal_runtime._bayescal.export.reading import ExportedModel, usable_cores
+from bayescal_runtime._bayescal.features.decode_process import fill
 
 BATCH = 16  # images of one forward pass; more are no faster on a CPU
 
@@ -52,10 +53,10 @@ class Classifier:
 
     def details(self, images: Sequence[ImageSource]) -> Prediction:
         """Everything that can be said about each image; one that cannot be read is an error."""
-        parts = []
-        for _, pixels, problems in self._read(_as_list(images)):
+        images, parts = _as_list(images), []
+        for _, pixels, problems in self._read(images):
             if problems:
-                raise DataError("; ".join(problems.values()))
+                raise DataError("; ".join(f"{_name(images[i], i)}: {reason}" for i, reason in problems.items()))
             parts.append(self.model.predict_pixels(pixels))
         return _joined(parts) if parts else self.model.predict_pixels(self._pixels(0))
 
@@ -98,15 +99,10 @@ class Classifier:
                 yield batch.result()
 
     def _batch(self, images: list[ImageSource], at: int) -> tuple[int, np.ndarray, dict[int, str]]:
-        part, problems = images[at : at + BATCH], {}
-        pixels, row = self._pixels(len(part)), 0
-        for i, image in enumerate(part, start=at):
-            try:
-                pixels[row] = self.model.pixels(read_image(image))
-                row += 1
-            except ImageError as error:
-                problems[i] = str(error).removeprefix(f"{_name(image, i)}: ")
-        return at, pixels[:row], problems
+        part = images[at : at + BATCH]
+        pixels = self._pixels(len(part))
+        found = fill(pixels, [(image, "", (0,)) for image in part], Transform(self.model.preprocess))
+        return at, pixels[: len(part) - len(found)], {at + i: reason for i, reason in found.items()}
 
     def _pixels(self, n: int) -> np.ndarray:
         side = self.model.preprocess.size

@@ -5,9 +5,8 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-from bayescal_runtime._bayescal.data.file_tree import find_images
+from bayescal_runtime._bayescal.data.file_tree import find_images, is_tree
 from bayescal_runtime._bayescal.errors import BayescalError, DataError
 from bayescal_runtime.classifier import load
 
@@ -49,7 +48,7 @@ def _expanded(arguments: Sequence[str]) -> Iterator[str]:
     for argument in arguments:
         if argument == "-":
             yield from (line for line in sys.stdin.read().splitlines() if line.strip())
-        elif os.path.isdir(argument):
-            yield from map(str, find_images(Path(argument)))
+        elif is_tree(argument):
+            yield from map(str, find_images(argument))
         else:
             yield argument

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from bayescal.data import read_manifest
-from bayescal.data.images import ImageError, read_image
-from bayescal.data.transforms import cropped, normalised
+from bayescal.data.transforms import Transform, normalised
 from bayescal.errors import BayescalError, DataError
 from bayescal.estimator.base_predictor import BasePredictor
+from bayescal.features.decode_process import fill
 from bayescal.util.progress import progress_bar
 
 CALIBRATION = 64  # images that set the scales of int8, and are not checked on
@@ -63,18 +63,18 @@ def read_sample(predictor: BasePredictor, folder: Path, progress: bool = False) 
     """The labelled images of a folder (or manifest) that can be read."""
     manifest = read_manifest(folder)
     labels = predictor.class_ids(manifest.classes, manifest.class_ids).numpy()
-    pixels, rows = [], []
+    transform, side = Transform(predictor.backbone.preprocess), predictor.backbone.preprocess.size
+    pixels = np.empty((len(manifest), side, side, 3), np.uint8)
+    rows: list[int] = []
     with progress_bar("Reading images" if progress else None, len(manifest)) as bar:
         for row, path in enumerate(manifest.paths):
-            try:
-                pixels.append(np.asarray(cropped(read_image(path), predictor.backbone.preprocess)))
+            at = len(rows)
+            if not fill(pixels[at : at + 1], [(path, "", (0,))], transform):
                 rows.append(row)
-            except ImageError:
-                pass
             bar.advance()
     if not rows:
         raise DataError(f"{folder}: none of the {len(manifest)} images can be read")
-    return Sample(np.stack(pixels), labels[rows])
+    return Sample(pixels[: len(rows)], labels[rows])
 
 
 def compare(predictor: BasePredictor, graph: bytes, sample: Sample, progress: bool = False) -> Checked:
