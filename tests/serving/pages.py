@@ -1,5 +1,7 @@
 """What the tests of the page share: a tiny model with pictures to add, and a server that can be killed."""
 
+import contextlib
+import json
 import os
 import signal
 import socket
@@ -7,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from bayescal import FewShotClassifier, read_manifest
@@ -42,15 +44,37 @@ def make(folder: Path, images: int) -> Made:
     return Made(folder / "backbone", data, folder / "model", sorted(new.iterdir()), classifier)
 
 
+class Servers:
+    """Starts servers, which import nothing any more."""
+
+    def __init__(self, made: Made):
+        paths = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+        self.process = subprocess.Popen(
+            [sys.executable, str(HERE / "page_server.py"), str(made.backbone)],
+            env={**os.environ, "PYTHONPATH": paths}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def start(self, port: int, cwd: Path, model: Path | None) -> int:
+        """The number of its process."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        told = {"port": port, "cwd": str(cwd), "model": None if model is None else str(model)}
+        print(json.dumps(told), file=self.process.stdin, flush=True)
+        return int(self.process.stdout.readline())
+
+    def close(self) -> None:
+        self.process.communicate()
+
+
 @dataclass
 class Running:
     """A server in a process of its own, at one address even when it is started again."""
 
-    made: Made
+    servers: Servers
     model: Path | None
-    folder: Path = field(default_factory=Path.cwd)
+    folder: Path
     port: int = 0
-    process: subprocess.Popen | None = None
+    process: int = 0
 
     @property
     def address(self) -> str:
@@ -61,15 +85,8 @@ class Running:
             free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             free.bind(("127.0.0.1", self.port))
             self.port = free.getsockname()[1]
-        paths = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
-        model = [] if self.model is None else [str(self.model)]
-        self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "page_server.py"), str(self.made.backbone), str(self.port), *model],
-            env={**os.environ, "PYTHONPATH": paths},
-            cwd=self.folder,
-        )
+        self.process = self.servers.start(self.port, self.folder, self.model)
         for _ in range(600):
-            assert self.process.poll() is None, "the server ended"
             try:
                 with urllib.request.urlopen(f"{self.address}healthz"):
                     return self
@@ -78,9 +95,11 @@ class Running:
         raise AssertionError("the server does not answer")
 
     def kill(self) -> None:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
+        """As nothing can be caught."""
+        with contextlib.suppress(ProcessLookupError):
+            for _ in range(600):
+                os.kill(self.process, signal.SIGKILL)
+                time.sleep(0.05)
 
     def labels(self) -> dict[str, str | None]:
         """What is on the disk: label by name of the image."""

@@ -7,10 +7,10 @@ import zipfile
 
 import numpy as np
 import pytest
+from pages import Made, Running, Servers, make
 from PIL import Image
 
 from bayescal.estimator.base_predictor import BasePredictor
-from pages import Made, Running, make
 
 pytestmark = pytest.mark.xdist_group("browser")
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -29,9 +29,16 @@ def made(tmp_path_factory) -> Made:
 
 
 @pytest.fixture(scope="module")
-def server(made, tmp_path_factory):
+def servers(made):
+    servers = Servers(made)
+    yield servers
+    servers.close()
+
+
+@pytest.fixture(scope="module")
+def server(servers, made, tmp_path_factory):
     """The server that the tests of this file share; some kill it and start it again."""
-    running = Running(made, made.model, tmp_path_factory.mktemp("cwd")).start()
+    running = Running(servers, made.model, tmp_path_factory.mktemp("cwd")).start()
     yield running
     running.kill()
 
@@ -370,52 +377,54 @@ def test_a_server_that_is_killed_in_the_middle_of_labelling_loses_nothing(page, 
     shown(page, "all", MANY)
 
 
-def test_without_a_network_labels_wait_in_the_tab_and_survive_a_reload(page, context, made, server):
+def test_without_a_network_labels_wait_and_survive_a_reload_and_a_closed_tab(page, context, made, server):
+    other = opened(context, server)
+    shown(other, "labelled", 6)
     context.set_offline(True)
     find(page, made.new[66].name).press("3")
     expect(page.locator("#offline")).to_be_visible()
-    assert server.labels()[made.new[66].name] is None
-    assert len(json.loads(page.evaluate("() => sessionStorage['bayescal-outbox']"))) == 1
+    find(other, made.new[67].name).press("1")
+    expect(other.locator("#offline")).to_be_visible()
+    other.close()
+    assert [server.labels()[path.name] for path in made.new[66:68]] == [None, None]
     context.set_offline(False)
     page.on("dialog", lambda dialog: dialog.accept())  # the browser asks whether to leave a page with unsent labels
     page.reload()
-    shown(page, "labelled", 7)
-    expect(page.locator("#teach")).to_contain_text("7 labels")
-    assert server.labels()[made.new[66].name] == "house"
+    shown(page, "labelled", 8)
+    expect(page.locator("#teach")).to_contain_text("8 labels")
+    assert [server.labels()[path.name] for path in made.new[66:68]] == ["house", "dog"]
 
 
 def test_what_to_label_next_comes_in_order_and_gets_shorter(page, made):
-    page.locator("#view-next").click()
     with page.expect_response("**/page/queue") as asked:
-        page.reload()
         page.locator("#view-next").click()
     queue = asked.value.json()["images"]
     expect(page.locator('.tile[aria-posinset="1"]')).to_have_attribute("data-id", queue[0])
-    shown(page, "next", MANY - 7)
+    shown(page, "next", MANY - 8)
     page.locator('.tile[aria-posinset="1"]').click()
     page.keyboard.press("1")
-    shown(page, "next", MANY - 8)
-    assert page.locator('.tile[data-id="%s"]' % queue[0]).count() == 0
+    shown(page, "next", MANY - 9)
+    assert page.locator(f'.tile[data-id="{queue[0]}"]').count() == 0
     page.keyboard.press("Control+z")
-    shown(page, "next", MANY - 7)
+    shown(page, "next", MANY - 8)
 
 
 def test_teaching_shows_before_and_after_and_can_be_undone(page, made, server, context):
     for number in range(70, 90):  # what each one really shows
         kind = made.new[number].stem.split("_")[1]
         find(page, made.new[number].name).press(str(["dog", "guitar", "house"].index(kind) + 1))
-    shown(page, "labelled", 27)
+    shown(page, "labelled", 28)
     page.get_by_role("button", name="Teach the model").click()
     outcome = page.locator(".outcome")
-    expect(outcome).to_contain_text(re.compile(r"\d+ % → \d+ % right on your 27 labelled images"))
+    expect(outcome).to_contain_text(re.compile(r"\d+ % → \d+ % right on your 28 labelled images"))
     expect(page.locator("#model-name")).to_contain_text("taught, version 1")
     taught = BasePredictor.load(made.model.with_name("model-labels") / "models" / "1", made.classifier.backbone)
-    assert len(taught.training) == len(made.classifier.predictor_.training) + 27
+    assert len(taught.training) == len(made.classifier.predictor_.training) + 28
     find(page, made.new[70].name)
     expect(page.locator("#panel .badge.learned")).to_be_visible()
     page.get_by_role("button", name="Undo teaching").click()
     expect(page.locator("#model-name")).not_to_contain_text("taught")
-    expect(page.locator("#teach")).to_contain_text("27 labels")
+    expect(page.locator("#teach")).to_contain_text("28 labels")
     assert BasePredictor.load(made.model, made.classifier.backbone).record == made.classifier.record_
 
 
@@ -435,7 +444,7 @@ def test_downloads(page, made, tmp_path):
     said = made.classifier.details(made.new[:1])
     assert by_name[made.new[0].name]["class"] == said.labels[0]
     assert by_name[made.new[0].name]["probabilities"]["dog"] == pytest.approx(float(said.probabilities[0, 0]), abs=1e-5)
-    assert sum(answer["label"] is not None for answer in answers) == 27
+    assert sum(answer["label"] is not None for answer in answers) == 28
     with zipfile.ZipFile(fetch("ZIP")) as archive:
         archive.extractall(tmp_path)
     BasePredictor.load(tmp_path / "model", made.classifier.backbone)
@@ -451,7 +460,7 @@ def test_how_good_it_is(page, made):
         expect(row.locator(".number")).to_have_text(f"{round(100 * place['accuracy'])} %")
     bins = sum(1 for n in checked["reliability"]["count"] if n)
     expect(page.locator(".calibration").first.locator(".bin")).to_have_count(bins)
-    expect(page.locator(".measured").nth(1)).to_contain_text("27 images that the model in use has not learned from")
+    expect(page.locator(".measured").nth(1)).to_contain_text("28 images that the model in use has not learned from")
     page.locator(".bin").first.focus()
     expect(page.locator("#tip")).to_contain_text("were right")
     page.locator("#tab-images").click()
@@ -478,8 +487,8 @@ def test_light_dark_and_a_telephone(browser, context, page, server):
         page.set_viewport_size({"width": 1280, "height": 900})
 
 
-def test_starting_without_a_model(browser, made, tmp_path, heard):
-    running = Running(made, None, tmp_path).start()
+def test_starting_without_a_model(browser, servers, made, tmp_path):
+    running = Running(servers, None, tmp_path).start()
     try:
         context = browser.new_context(viewport={"width": 1280, "height": 900})
         page = context.new_page()

@@ -163,10 +163,19 @@ class Desk:
         images = [i for i, learned in zip(*_with_learned(collection), strict=True) if i.label is None and not learned]
         return [images[n].id for n in next_to_label(collection.predictor, collection.features(images))]
 
-    def label(self, given: list[tuple[str, str | None, str | None]]) -> None:
-        """(image, class, environment) each; a class of None takes the label back."""
-        self.collection.store.label(
-            [(image, None if name is None else Label(name, place or HERE)) for image, name, place in given]
+    def label(self, given: list[tuple[str, str | None, str | None, float | None]]) -> None:
+        """(image, class, environment, when) each; a class of None takes the label back.
+
+        `when` not None: the label comes late, and counts if the image was not labelled since.
+        """
+        store = self.collection.store
+        store.refresh()
+        store.label(
+            [
+                (image, None if name is None else Label(name, place or HERE))
+                for image, name, place, when in given
+                if when is None or (known := store.get(image)) is None or known.labelled < when
+            ]
         )
 
     def quality(self) -> dict[str, Any]:

@@ -47,6 +47,7 @@ class AddedImage:
     added: float  # seconds since 1970
     change: int  # number of the last line that is about this image
     label: Label | None = None
+    labelled: float = 0.0  # when it was labelled last, or its label taken back
     removed: bool = False
 
 
@@ -144,7 +145,7 @@ class LabelStore:
                 )
             elif what == "label":
                 given = None if event["class"] is None else Label(event["class"], event["environment"])
-                self._change(event["image"], label=given)
+                self._change(event["image"], label=given, labelled=event["time"])
             elif what == "remove":
                 self._change(event["image"], removed=True)
             elif what == "model":

@@ -30,7 +30,7 @@ from starlette.responses import JSONResponse, Response
 from bayescal.errors import BayescalError
 from bayescal.serving.bodies import Buffered, read_body
 from bayescal.serving.labels import LONGEST_NAME
-from bayescal.serving.pictures import SIZES, picture
+from bayescal.serving.pictures import PICTURES, SIZES, kept_picture, picture
 from bayescal.serving.problems import Problem
 from bayescal.serving.settings import Settings
 from bayescal.util.jsonable import jsonable
@@ -58,6 +58,7 @@ class GivenLabel(_Body):
     image: str = Field(pattern=_ID)
     class_name: str | None = Field(None, alias="class", min_length=1, max_length=LONGEST_NAME)
     environment: str | None = Field(None, min_length=1, max_length=LONGEST_NAME)
+    made: float | None = None  # when it was given, if that was not just now: what was said since counts more
 
 
 class GivenLabels(_Body):
@@ -130,18 +131,18 @@ def _add_images(router: APIRouter, desk: "Desk", settings: Settings) -> None:
 
     @router.get("/page/images/{image}/picture")
     def added_picture(image: str, size: int = SIZES[0]) -> Response:
-        path = _done(lambda: desk.collection.store.path(desk.image(image)))
-        return _jpeg(path, size)
+        store, found = desk.collection.store, _done(desk.image, image)
+        return _jpeg(lambda: kept_picture(store.folder / PICTURES, found.id, store.path(found), size), size)
 
     @router.get("/page/training/{number}/picture")
     def training_picture(number: int, size: int = SIZES[0]) -> Response:
-        return _jpeg(_done(lambda: desk.training_image(number)), size)
+        return _jpeg(lambda: picture(desk.training_image(number), size), size)
 
 
 def _add_labels(router: APIRouter, desk: "Desk") -> None:
     @router.post("/page/labels")
     def label(given: GivenLabels) -> Response:
-        _done(lambda: desk.label([(one.image, one.class_name, one.environment) for one in given.labels]))
+        _done(lambda: desk.label([(one.image, one.class_name, one.environment, one.made) for one in given.labels]))
         return _json({"changes": desk.collection.store.changes})
 
     @router.post("/page/removed")
@@ -230,10 +231,10 @@ def _done(work: Callable[..., T], *arguments: Any) -> T:
         raise Problem(422, str(error)) from error
 
 
-def _jpeg(source: Path | str, size: int) -> Response:
+def _jpeg(make: Callable[[], bytes], size: int) -> Response:
     if size not in SIZES:
         raise Problem(422, f"size: expected one of {', '.join(map(str, SIZES))}")
-    return Response(_done(picture, source, size), media_type="image/jpeg", headers=_FOR_EVER)
+    return Response(_done(make), media_type="image/jpeg", headers=_FOR_EVER)
 
 
 def _json(content: Any) -> Response:

@@ -8,7 +8,7 @@ import { drawPanel, openPanel } from "./panel.js";
 import { drawQuality } from "./quality.js";
 import { get } from "./server.js";
 import { drawStart } from "./start.js";
-import { known, onChange, onFailure, refresh } from "./state.js";
+import { known, onChange, onFailure, start } from "./state.js";
 import { drawTeach } from "./teach.js";
 import { startTheme } from "./theme.js";
 import { chosen, classes, counts, view, VIEWS } from "./view.js";
@@ -168,7 +168,7 @@ onFailure((sentence) => {
   show($("toast"), true);
 });
 onChange(draw);
-refresh().catch((error) => {
+start().catch((error) => {
   $("offline").textContent = error.message;
   show($("offline"), true);
 });

@@ -33,8 +33,9 @@ async function ask(path, options = {}) {
 
 export const get = (path, signal) => ask(path, { signal });
 
+/** `keepalive`: a label that was given just before the tab is closed still arrives. */
 export const post = (path, body = {}) =>
-  ask(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+  ask(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), keepalive: true });
 
 export const upload = (file, name) =>
   ask(`/page/images?name=${encodeURIComponent(name)}`, {

@@ -2,7 +2,10 @@
 
 import { get, post, Refused, Silent } from "./server.js";
 
-const OUTBOX = "bayescal-outbox"; // of this tab; it survives a reload
+const OUTBOX = "bayescal-outbox-";
+const ALL_OF_A_REQUEST = 300; // labels of one request: few enough to be sent on while the tab is being closed
+const TAB = sessionStorage.getItem("bayescal-tab") ?? `${Date.now()}-${Math.random()}`; // the same after a reload
+sessionStorage.setItem("bayescal-tab", TAB);
 
 export const known = {
   session: null, // of the server: another one means that it was started anew
@@ -18,7 +21,8 @@ export const known = {
 };
 
 const listeners = new Set();
-let outbox = JSON.parse(sessionStorage.getItem(OUTBOX) ?? "[]");
+let outbox = JSON.parse(localStorage.getItem(OUTBOX + TAB) ?? "[]");
+let delivering = null;
 let asking = null;
 let next = null; // the question after the one under way
 let timer = null;
@@ -27,6 +31,12 @@ let timer = null;
 export const onChange = (listener) => listeners.add(listener);
 export const changed = () => listeners.forEach((listener) => listener());
 export const unsent = () => outbox.length;
+
+/** Begin: take over what was left behind, then ask for everything. */
+export async function start() {
+  await adopt();
+  await refresh();
+}
 
 /** Ask for what is new. Whoever calls while a question is under way gets the answer to the next one. */
 export function refresh() {
@@ -83,27 +93,54 @@ export function label(labels) {
     if (!entry) continue;
     entry.label = name === null ? null : { class: name, environment };
     outbox = outbox.filter((other) => other.image !== image);
-    outbox.push({ image, class: name, environment });
+    outbox.push({ image, class: name, environment, made: Date.now() / 1000 });
   }
   keepOutbox();
   changed();
-  return refresh();
+  return deliver().then(refresh, refresh);
 }
 
-async function deliver() {
-  const batch = outbox.slice(0, 1000);
-  try {
-    await post("/page/labels", { labels: batch });
-  } catch (error) {
-    if (!(error instanceof Refused) || error.wait) throw error;
-    failed(error.message);
+/** Send what waits, one request after the other, so that the last word stays the last. */
+function deliver() {
+  delivering ??= sendAll().finally(() => { delivering = null; });
+  return delivering;
+}
+
+async function sendAll() {
+  while (outbox.length) {
+    const batch = outbox.slice(0, ALL_OF_A_REQUEST);
+    try {
+      const labels = batch.map(({ image, class: name, environment, made, left }) =>
+        ({ image, class: name, environment, made: left ? made : null }));
+      await post("/page/labels", { labels });
+    } catch (error) {
+      if (!(error instanceof Refused) || error.wait) throw error;
+      failed(error.message);
+    }
+    outbox = outbox.filter((one) => !batch.includes(one));
+    keepOutbox();
   }
-  outbox = outbox.filter((one) => !batch.includes(one));
-  keepOutbox();
 }
 
 function keepOutbox() {
-  sessionStorage.setItem(OUTBOX, JSON.stringify(outbox));
+  if (outbox.length) localStorage.setItem(OUTBOX + TAB, JSON.stringify(outbox));
+  else localStorage.removeItem(OUTBOX + TAB);
+}
+
+/**
+ * Labels that another tab left behind when it was closed before the server said that it has them. What was said of an
+ * image since then counts more: the server is told when these were made.
+ */
+async function adopt() {
+  if (!navigator.locks) return;
+  navigator.locks.request(OUTBOX + TAB, () => new Promise(() => {})); // held for as long as this tab lives
+  const alive = new Set((await navigator.locks.query()).held.map((lock) => lock.name));
+  for (const key of Object.keys(localStorage)) {
+    if (!key.startsWith(OUTBOX) || key === OUTBOX + TAB || alive.has(key)) continue;
+    outbox = [...JSON.parse(localStorage.getItem(key)).map((one) => ({ ...one, left: true })), ...outbox];
+    localStorage.removeItem(key);
+  }
+  keepOutbox();
 }
 
 let failed = () => {};
