@@ -1,12 +1,14 @@
 """`bayescal data`: named data sets, and looking at images before they are used."""
 
 import inspect
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bayescal.cli.layout_options import DATA_HELP, ClassFromName, Columns, Layout, read_data
 from bayescal.cli.options import examples, import_from_here
 from bayescal.cli.pack import pack
 
@@ -267,7 +269,10 @@ def make_coloredmnist(
 
 
 def check(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A folder, CSV or JSON file.", show_default=False)],
+    path: Annotated[str, typer.Argument(metavar="PATH", help=DATA_HELP, show_default=False)],
+    layout: Layout = None,
+    class_from_name: ClassFromName = False,
+    columns: Columns = None,
     dataset: Annotated[
         str | None, typer.Option(metavar="NAME", help="Check it as this data set.", show_default=False)
     ] = None,
@@ -288,11 +293,19 @@ def check(
     Ends with exit code 1 if something would make results wrong, 2 if PATH cannot be read at all.
     """
     from bayescal.cli.data_check import examine, print_report
-    from bayescal.cli.screen import shows_progress
-    from bayescal.data.datasets import open_dataset
+    from bayescal.cli.screen import out, shows_progress
+    from bayescal.data.datasets import find_name, open_dataset
+    from bayescal.data.datasets.base import describe
 
     import_from_here(dataset or "")
-    about, manifest = open_dataset(dataset, path) if dataset else open_dataset(str(path))
+    if dataset:
+        about, manifest = open_dataset(dataset, Path(path))
+    elif find_name(path) and not os.path.lexists(path):
+        about, manifest = open_dataset(path)  # which says where to get it
+    else:
+        manifest = read_data(path, layout, class_from_name, columns)
+        about = describe(path, manifest)
+        out().print(f"Read as {manifest.understood}.", soft_wrap=True)
     _print_counts(manifest)
     report = examine(
         about,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bayescal.cli.layout_options import ClassFromName, Columns, Data, Layout, read_data
 from bayescal.cli.options import Cache, Device, Model, MovedBackbone, RawCsv
 
 if TYPE_CHECKING:
@@ -40,9 +41,7 @@ _PERCENTAGES = ("accuracy", "worst_environment", "selective_accuracy", "selectiv
 
 def evaluate(
     model: Model,
-    data: Annotated[
-        Path, typer.Argument(metavar="DATA", help="A folder, CSV or JSON as for `bayescal fit`.", show_default=False)
-    ],
+    data: Data,
     leave_out: Annotated[
         list[str] | None, typer.Option(metavar="ENV", help="An environment to skip; may be repeated.")
     ] = None,
@@ -76,6 +75,9 @@ def evaluate(
     ] = None,
     raw_csv: RawCsv = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print metrics.json instead of tables.")] = False,
+    layout: Layout = None,
+    class_from_name: ClassFromName = False,
+    columns: Columns = None,
     backbone: MovedBackbone = None,
     cache: Cache = None,
     device: Device = "cpu",
@@ -85,12 +87,11 @@ def evaluate(
     Environments that the model learned from are marked as seen; the others show how it holds up elsewhere.
     """
     from bayescal.cli.screen import near, out
-    from bayescal.data import read_manifest
     from bayescal.util.jsonable import dumps
 
     folder = Path(os.path.abspath(output or f"{os.path.abspath(model)}-evaluation"))
     _check_place(folder)
-    chosen, part = _choose(read_manifest(data), only or [], leave_out or [], split)
+    chosen, part = _choose(read_data(data, layout, class_from_name, columns), only or [], leave_out or [], split)
     predictor, evaluated = _measure(model, chosen, backbone, cache, device)
     _warn_about_training_images(predictor, evaluated, part)
     record = _record(predictor, evaluated, model=str(model), data=str(data), split=part)

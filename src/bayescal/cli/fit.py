@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bayescal.cli.layout_options import ClassFromName, Columns, Data, Layout, read_data
 from bayescal.cli.options import Cache, Device, Force
 
 _LEARN, _DATA, _RUN = "What to learn", "Images and names", "Running"
@@ -13,14 +14,7 @@ _WHOLE = "Training an image model (a GPU and thousands of images)"
 
 
 def fit(
-    data: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DATA",
-            help="A folder ENVIRONMENT/CLASS/image, or a CSV or JSON file with path, class, environment, split.",
-            show_default=False,
-        ),
-    ],
+    data: Data,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="MODEL", help="The folder to write.", show_default=False)
     ],
@@ -106,6 +100,9 @@ def fit(
         list[str] | None,
         typer.Option(metavar="ENV", help="An environment not to learn from; may be repeated.", rich_help_panel=_DATA),
     ] = None,
+    layout: Layout = None,
+    class_from_name: ClassFromName = False,
+    columns: Columns = None,
     class_words: Annotated[
         Path | None,
         typer.Option(metavar="FILE.json", help='What to call a class: {"n02084071": "dog"}.', rich_help_panel=_DATA),
@@ -168,7 +165,7 @@ def fit(
             "--environment-words": environment_words is not None,
         }
         fit_whole_model(
-            data,
+            read_data(data, layout, class_from_name, columns),
             output,
             method or "erm",
             settings or [],
@@ -196,10 +193,9 @@ def fit(
     options = parse_settings(method, settings or []) if method != AUTO else {}
 
     from bayescal.cli.fit_screen import checkpoint_folder, print_expected, print_found, print_learned, print_next
-    from bayescal.data import read_manifest
     from bayescal.estimator.training_data import choose_training_data
 
-    manifest = read_manifest(data, class_words=words[0], environment_words=words[1])
+    manifest = read_data(data, layout, class_from_name, columns, *words)
     chosen = choose_training_data(manifest, leave_out or [], shots, val_shots, seed)
     screen = out()
     if not quiet:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from bayescal.cli.fit_screen import checkpoint_folder, print_found, print_learned, print_next
 from bayescal.cli.options import parse_settings
 from bayescal.cli.screen import count, note, out, shows_progress
-from bayescal.data import read_manifest
 from bayescal.end_to_end.algorithms import get_algorithm, space_of
 from bayescal.end_to_end.fit import fit_end_to_end
 from bayescal.end_to_end.vision import check_vision
@@ -15,11 +14,12 @@ from bayescal.errors import BayescalError
 from bayescal.estimator.training_data import choose_training_data
 
 if TYPE_CHECKING:
+    from bayescal.data import Manifest
     from bayescal.end_to_end import EndToEndPredictor
 
 
 def fit_whole_model(
-    data: Path,
+    manifest: "Manifest",
     output: Path,
     method: str,
     settings: Sequence[str],
@@ -43,7 +43,7 @@ def fit_whole_model(
         raise BayescalError(f"{foreign[0]} has no meaning with --end-to-end: leave it out")
     options = parse_settings(method, settings, space_of(get_algorithm(method)))
     check_vision(vision)
-    chosen = choose_training_data(read_manifest(data), leave_out, shots, val_shots, seed)
+    chosen = choose_training_data(manifest, leave_out, shots, val_shots, seed)
     screen = out()
     if not quiet:
         print_found(screen, chosen)

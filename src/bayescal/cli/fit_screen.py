@@ -38,7 +38,9 @@ def checkpoint_folder(model: Path, goes_after: type[BaseException]) -> Iterator[
 
 
 def print_found(screen: "Console", chosen: "TrainingData") -> None:
-    """The images to learn from, class by class, and what is kept apart."""
+    """How the data were understood; the images to learn from, class by class; what is kept apart."""
+    if chosen.manifest.understood:
+        screen.print(f"Read as {chosen.manifest.understood}.", soft_wrap=True)
     manifest, counts = chosen.manifest, chosen.manifest.counts()
     used = [e for e in range(len(manifest.environments)) if counts[:, e].any()]
     apart = [f"{name} left out ({count(n, 'image')})" for name, n in chosen.left_out.items()]

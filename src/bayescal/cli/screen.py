@@ -71,5 +71,7 @@ def count(number: int, noun: str) -> str:
 
 def near(path: str | os.PathLike[str]) -> str:
     """A path as one would type it: relative where it lies below the current folder."""
+    if "://" in os.fspath(path):  # a URL
+        return os.fspath(path)
     absolute, here = Path(os.path.abspath(path)), Path.cwd()
     return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else str(absolute)

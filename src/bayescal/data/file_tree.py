@@ -119,7 +119,7 @@ def expand_braces(text: str) -> list[str]:
 
 def _tree(root: str) -> FileTree:
     if is_archive_name(root) and not os.path.isdir(root):
-        return _listed(root if is_url(root) else os.path.abspath(root), list(members(root)))
+        return _listed(root, list(members(root)))
     if is_url(root):
         return _listed(root.rstrip("/"), list_below(root))
     return _walk(root)
@@ -132,7 +132,7 @@ def _listed(base: str, names: Sequence[str]) -> FileTree:
         parts = name.split("/")
         if name.endswith("/") or not all(map(is_visible, parts)):
             continue
-        if _is_text(name):
+        if is_utf8(name):
             kept.append(name)
         else:
             left_out.append((_printable(name), "its name is not UTF-8"))
@@ -145,9 +145,8 @@ def _listed(base: str, names: Sequence[str]) -> FileTree:
 
 def _walk(root: str) -> FileTree:
     """Follows links, but never in a circle, and opens nothing but folders."""
-    base = os.path.abspath(root)
     tree = FileTree([], [], [], [])
-    stack: list[tuple[str, frozenset[tuple[int, int]], Iterator[os.DirEntry[str]]]] = [_entered(base, "", frozenset())]
+    stack: list[tuple[str, frozenset[tuple[int, int]], Iterator[os.DirEntry[str]]]] = [_entered(root, "", frozenset())]
     while stack:
         folder, above, entries = stack[-1]
         entry = next(entries, None)
@@ -157,7 +156,7 @@ def _walk(root: str) -> FileTree:
         name = f"{folder}/{entry.name}" if folder else entry.name
         if not is_visible(entry.name):
             continue
-        if not _is_text(entry.name):
+        if not is_utf8(entry.name):
             tree.left_out.append((_printable(name), "its name is not UTF-8"))
             continue
         mode, why = _kind(entry)
@@ -195,10 +194,11 @@ def _kind(entry: "os.DirEntry[str]") -> tuple[int, str]:
     return mode, "neither a file nor a folder"
 
 
-def _is_text(name: str) -> bool:
+def is_utf8(name: str) -> bool:
+    """Whether a name can be written as text; Python keeps other bytes of file names as halves of letters."""
     try:
         name.encode()
-    except UnicodeEncodeError:  # bytes that are no UTF-8, as Python keeps them
+    except UnicodeEncodeError:
         return False
     return True
 

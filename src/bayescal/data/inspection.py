@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from bayescal.data.images import content_hash, read_image
+from bayescal.data.images import content_hash, decoded
 from bayescal.data.manifest import Manifest
 from bayescal.data.sources import ImageError
 from bayescal.util.progress import progress_bar
 
 _THREADS = 4  # decoding releases Python's lock; more threads would only wait for the disk
+_ENOUGH = 1024  # pixels of the shorter side: what a large image is at least left with, as in extraction
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ def read_contents(manifest: Manifest, progress: bool = False) -> ContentIndex:
 
     def look(path: str) -> tuple[str | None, str | None]:
         try:
-            read_image(path)
-            return content_hash(path), None
+            with decoded(path, _ENOUGH):
+                return content_hash(path), None
         except ImageError as error:
             return None, str(error)
 

@@ -122,8 +122,9 @@ class Labels:
 class UnclearLayout(DataError):
     """Folders that can be read in two ways; the first of `readings` is the one that was probably meant."""
 
-    def __init__(self, message: str, readings: Sequence[tuple[Layout, str]]):
-        super().__init__(message)
+    def __init__(self, problem: str, readings: Sequence[tuple[Layout, str]], options: str = ""):
+        super().__init__(problem + options)
+        self.problem = problem
         self.readings = tuple(readings)
 
 
@@ -297,7 +298,8 @@ def _refuse_unclear(where: str, names: Sequence[str], understood: Layout, why: s
     width = max(len(layout.option) for layout, _ in readings)
     lines = [f"    {layout.option:{width}}  {said}" for layout, said in readings]
     probably = "\nProbably meant, first; as it stands, last:" if meant else "\nIf that is right, say so:"
-    raise UnclearLayout(f"{where}: read as {understood}, {why}.{probably}\n" + "\n".join(lines), readings)
+    options = f"{probably}\n" + "\n".join(lines)
+    raise UnclearLayout(f"{where}: read as {understood}, {why}.", readings, options)
 
 
 def _described(where: str, names: Sequence[str], layouts: Sequence[Layout]) -> list[tuple[Layout, str]]:

@@ -63,7 +63,7 @@ def read_tree(root: str, layout: Layout | None, class_from_name: bool, columns: 
     if layout is None:
         _warn_about_apart(root, found, labels)
     return Images(
-        images.files,
+        [file if is_url(file) else os.path.abspath(file) for file in images.files],
         *(list(map(sys.intern, column)) for column in (labels.classes, labels.environments, labels.splits)),
         said=f"layout {found}: {labels.summary()}",
     )
@@ -110,7 +110,7 @@ def _from_samples(root: str, tree: FileTree, samples: Sequence[Sample], columns:
     for note in tree.notes(root)[: 1 if tree.left_out else 0]:
         _warn(note)
     table = read_samples(root, samples, columns)
-    return _checked(root, table, lambda path: path)
+    return _checked(root, table, lambda path: path if is_url(path) else os.path.abspath(path))
 
 
 def read_table(file: str, columns: Mapping[str, str]) -> Images:

@@ -9,6 +9,7 @@ import numpy as np
 
 from bayescal.backbones.base import Backbone, ImageEncoder
 from bayescal.data.images import content_hash
+from bayescal.data.remote import is_url
 from bayescal.data.sources import ImageError
 from bayescal.data.transforms import Transform
 from bayescal.distributed.ray_cluster import Cluster, ClusterError
@@ -93,7 +94,7 @@ def _parts(images: Iterable[ImageRequest], batch: int, size: int) -> Iterator[li
 
 def _whole_name(image: ImageRequest) -> ImageRequest:
     """A worker starts in another folder."""
-    if not isinstance(image.source, str | os.PathLike):
+    if not isinstance(image.source, str | os.PathLike) or is_url(os.fspath(image.source)):
         return image
     return replace(image, source=os.path.abspath(image.source))
 

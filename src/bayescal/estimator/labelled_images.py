@@ -9,6 +9,7 @@ import numpy as np
 
 from bayescal.data import ImageSource, Manifest
 from bayescal.data.names import choose_words
+from bayescal.data.sources import as_content
 from bayescal.errors import DataError
 from bayescal.features.content_index import ContentIndex
 
@@ -112,7 +113,7 @@ def as_list(images: Sequence[ImageSource]) -> list[ImageSource]:
     """Images as a list; a single path is refused, whose letters would be taken for images."""
     if isinstance(images, str | Path):
         raise DataError(f"expected a list of images, found the single path {str(images)!r}: pass [{str(images)!r}]")
-    return list(images)
+    return [as_content(image) for image in images]
 
 
 def _words(labels: np.ndarray, given: Words, kind: str) -> tuple[str, ...]:

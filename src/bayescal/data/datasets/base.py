@@ -154,12 +154,11 @@ def custom_dataset(path: Path) -> Dataset:
 
 
 def read_custom(path: Path) -> Manifest:
-    """Read a folder, CSV or JSON file; a folder that holds a manifest.csv, as the makers write it, by that file."""
-    table = Path(path).expanduser() / "manifest.csv"
-    return read_manifest(table if table.is_file() else path)
+    """Read a folder or list as `fit` does."""
+    return read_manifest(path)
 
 
-def describe(path: Path, manifest: Manifest) -> Dataset:
+def describe(path: str | Path, manifest: Manifest) -> Dataset:
     """As `custom_dataset`, for a manifest that has been read already."""
     has_parts = bool((manifest.splits != "").any())
     path = Path(path).expanduser().absolute()

@@ -1,0 +1,77 @@
+"""Options that say how folders and lists are to be read, and the question where they can be read in two ways."""
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from bayescal.data import Manifest
+    from bayescal.data.layout import UnclearLayout
+
+_PANEL = "Images and names"
+DATA_HELP = (
+    "A folder, archive or URL of images in folders ENVIRONMENT/CLASS, CLASS, SPLIT/CLASS …, or a list of images: CSV, "
+    "XLSX or JSON with path, class, environment, split."
+)
+Data = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP, show_default=False)]
+Layout = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDERS",
+        help="What the folders mean, from the top: environment/class, class, split/class, */class … Else found out.",
+        show_default=False,
+        rich_help_panel=_PANEL,
+    ),
+]
+ClassFromName = Annotated[
+    bool,
+    typer.Option("--class-from-name", help="The class is in the files' names: airport_01.jpg.", rich_help_panel=_PANEL),
+]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        metavar="OURS=THEIRS",
+        help="What the columns of a list are called: class=label,path=filename.",
+        show_default=False,
+        rich_help_panel=_PANEL,
+    ),
+]
+
+
+def read_data(
+    data: str,
+    layout: str | None = None,
+    class_from_name: bool = False,
+    columns: str | None = None,
+    class_words: Mapping[str, str] | None = None,
+    environment_words: Mapping[str, str] | None = None,
+) -> "Manifest":
+    """The images; where folders can be read in two ways and somebody sits at the terminal, she is asked."""
+    from bayescal.data import read_manifest
+    from bayescal.data.layout import UnclearLayout
+
+    words = {"class_words": class_words, "environment_words": environment_words}
+    try:
+        return read_manifest(data, layout=layout, class_from_name=class_from_name, columns=columns, **words)
+    except UnclearLayout as unclear:
+        if not unclear.readings or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise
+        chosen = _ask(unclear)
+        return read_manifest(data, layout=chosen, class_from_name=class_from_name, columns=columns, **words)
+
+
+def _ask(unclear: "UnclearLayout") -> str:
+    from bayescal.cli.screen import tell
+
+    tell(unclear.problem)
+    for number, (layout, said) in enumerate(unclear.readings, start=1):
+        tell(f"  {number}  {layout}: {said}")
+    numbers = range(1, len(unclear.readings) + 1)
+    answer = typer.prompt("Which one", default=1, type=int, err=True)
+    if answer not in numbers:
+        raise unclear
+    layout, _ = unclear.readings[answer - 1]
+    tell(f"To be asked no more: {layout.option}")
+    return "/".join(layout.levels) or "image"
