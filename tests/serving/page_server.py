@@ -16,7 +16,7 @@ from bayescal.cli import main
 from bayescal.serving import start
 from old_files import makers
 
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+signal.signal(signal.SIGCHLD, lambda *_: os.waitpid(-1, os.WNOHANG))
 name = makers().backbone_name(Path(sys.argv[1]))
 # What `fit` learns by default takes a minute; what is learned on the page is the same with a method that takes none.
 start.FewShotClassifier = partial(FewShotClassifier, "logistic-regression", name, views=0)

@@ -13,6 +13,7 @@ const refusals = [];
 let total = 0;
 let done = 0;
 let busy = 0;
+let planned = 0;
 
 export const isAdding = () => busy > 0 || waiting.length > 0;
 
@@ -33,7 +34,7 @@ async function work() {
     await send(file);
     done += 1;
     draw();
-    refresh();
+    look();
   }
   busy -= 1;
   if (!busy) {
@@ -41,6 +42,11 @@ async function work() {
     announce(`${count(done - refusals.length > 0 ? done : 0, "image")} added`);
     draw();
   }
+}
+
+/** Ask for the new answers, a few times a second. */
+function look() {
+  planned ||= setTimeout(() => { planned = 0; refresh(); }, 400);
 }
 
 /** One file, again and again while nobody answers; a refusal is final. */
@@ -55,7 +61,7 @@ async function send(file) {
       } catch (error) {
         if (!(error instanceof Silent || error.wait)) throw error;
         await pause(error.wait ?? 1);
-        refresh();
+        look();
       }
     }
   } catch (error) {
