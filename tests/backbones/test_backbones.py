@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 import time
@@ -13,9 +14,9 @@ from PIL import Image, ImageDraw, ImageFont
 from safetensors.torch import load_file
 from torch.nn import functional as F
 
-from bayescal.backbones import Preprocess, hub, list_backbones, load_backbone, loading
+from bayescal.backbones import Preprocess, describe_backbone, hub, list_backbones, load_backbone, loading
 from bayescal.backbones import mini as embedded
-from bayescal.backbones.catalogue import why_unusable
+from bayescal.backbones.catalogue import instead_of, why_unusable
 from bayescal.backbones.fingerprint import fingerprint
 from bayescal.backbones.inference import LastBlock, fast_for_inference
 from bayescal.data.transforms import normalised, plain_pixels
@@ -288,7 +289,10 @@ def test_fingerprint_is_quick_and_changes_with_every_part(plain, mini):
         ("RN50", "Published: RN50:openai"),
         ("RN50:openia", "did you mean openai"),
         ("RN50:/no/such/file.pt", "there is no weights file /no/such/file.pt"),
-        ("ViT-B-16-SigLIP:webli", "sigmoid loss"),
+        ("ViT-B-16-SigLIP:webli", "sigmoid loss.* These work: .*ViT-B-16:openai"),
+        ("ViT-B-16-SigLIP:/somewhere/file.pt", "sigmoid loss.* These work: "),
+        ("hf-hub:timm/ViT-B-16-SigLIP", "sigmoid loss.* These work: "),
+        ("hf-hub:nobody/nothing", "does not list the weights of this repository"),
         ("coca_ViT-B-32:laion2b_s13b_b90k", "class token"),
         ("roberta-ViT-B-32:laion2b_s12b_b32k", "roberta-base"),
         ("MobileCLIP-S1:datacompdr", "not causal"),
@@ -370,3 +374,24 @@ def test_preprocessing_that_is_not_supported_is_refused():
         Preprocess.from_open_clip(usual | {"resize_mode": "longest"})
     with pytest.raises(BackboneError, match="square"):
         Preprocess.from_open_clip(usual | {"size": (64, 32)})
+
+
+def test_a_suggested_name_is_never_refused():
+    """Whatever is typed: what is suggested instead is a name that prompts can be learned for."""
+    import open_clip
+
+    for typed in ("SigLIP-B-16:webli", "coca-ViT-B-32:x", "xlm-roberta:y", "ViT-B-16-SigLip2:webli", "MobileCLIP-S9:z"):
+        with pytest.raises(BackboneError) as refusal:
+            load_backbone(typed)
+        suggested = re.findall(r"did you mean (.*?)\?", str(refusal.value))
+        for name in (part for found in suggested for part in found.split(" or ")):
+            config = {} if name == "mini" else open_clip.get_model_config(name)
+            assert name == "mini" or why_unusable(config) is None, f"{typed}: {name}"
+    for name in re.findall(r"[\w-]+:\w+", instead_of("ViT-L-16-SigLIP-384")):
+        assert describe_backbone(name)["name"] == name
+
+
+def test_weights_are_found_by_their_repository():
+    about = describe_backbone("hf-hub:timm/resnet50_clip.openai")
+    assert about["name"] == "RN50:openai"
+    assert about["weights from"] == "hf-hub timm/resnet50_clip.openai"

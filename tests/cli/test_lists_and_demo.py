@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from bayescal.backbones import list_backbones
-from bayescal.cli.backbones import WELL_KNOWN
+from bayescal.backbones.catalogue import WELL_KNOWN
 from bayescal.methods import get_method, method_names
 from command_line import run
 

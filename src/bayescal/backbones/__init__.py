@@ -3,7 +3,7 @@
 from bayescal.backbones.base import Backbone, Preprocess
 from bayescal.backbones.catalogue import CatalogueEntry, list_backbones
 from bayescal.backbones.defaults import TrainingDefaults
-from bayescal.backbones.loading import load_backbone
+from bayescal.backbones.loading import describe_backbone, load_backbone
 from bayescal.text.tower import TextTower
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "Preprocess",
     "TextTower",
     "TrainingDefaults",
+    "describe_backbone",
     "list_backbones",
     "load_backbone",
 ]

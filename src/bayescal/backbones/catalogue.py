@@ -2,11 +2,27 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from bayescal.backbones import mini
 from bayescal.backbones.defaults import CLIP, MINI, TrainingDefaults
 from bayescal.backbones.hub import published
+from bayescal.util.suggest import closest
+
+# The embedded one and those that most papers use.
+WELL_KNOWN = (
+    "mini",
+    "RN50:openai",
+    "RN101:openai",
+    "ViT-B-32:openai",
+    "ViT-B-16:openai",
+    "ViT-L-14:openai",
+    "ViT-B-32:laion2b_s34b_b79k",
+    "ViT-B-16:laion2b_s34b_b88k",
+    "ViT-B-16:datacomp_xl_s13b_b90k",
+    "ViT-L-14:datacomp_xl_s13b_b90k",
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +57,23 @@ def why_unusable(config: Mapping[str, Any]) -> str | None:
     if text.get("pool_type", "argmax") != "argmax":
         return f"its text tower is read at the {text['pool_type']!r} token, not at the end-of-text token"
     return None
+
+
+@lru_cache
+def usable_architectures() -> tuple[str, ...]:
+    """open_clip's architectures that prompts can be learned for."""
+    import open_clip
+
+    configs = {name: open_clip.get_model_config(name) for name in open_clip.list_models()}
+    return tuple(name for name, config in configs.items() if config is not None and why_unusable(config) is None)
+
+
+def instead_of(architecture: str) -> str:
+    """A sentence for whoever named an architecture that cannot be used: the nearest that can, with their weights."""
+    plain = [name for name in usable_architectures() if not name.endswith("-quickgelu")]  # the same, spelled otherwise
+    named = [f"{name}:{next(iter(tags))}" for name in plain if (tags := published(name))]
+    near = closest(architecture, named, n=3) or list(WELL_KNOWN[:3])
+    return f"These work: {', '.join(near)}; `bayescal backbones --all` lists all that do"
 
 
 def list_backbones() -> list[CatalogueEntry]:

@@ -2,6 +2,7 @@
 
 mini                    the model that comes with the package
 ARCH:TAG                published weights of open_clip, downloaded once ("RN50:openai")
+hf-hub:ORG/REPOSITORY   the same, by where they are kept ("hf-hub:timm/resnet50_clip.openai")
 ARCH:/path/to/file      a weights file on this machine ("RN50:/models/RN50.pt")
 ARCH:TAG:/path/to/file  such a file, used with the settings of the published weights TAG
 NAME@bfloat16           any of these, whose image tower multiplies in bfloat16
@@ -29,7 +30,7 @@ from bayescal.backbones.base import (
     Tokenizer,
     usable_device,
 )
-from bayescal.backbones.catalogue import why_unusable
+from bayescal.backbones.catalogue import instead_of, usable_architectures, why_unusable
 from bayescal.backbones.defaults import CLIP, MINI
 from bayescal.backbones.fingerprint import fingerprint
 from bayescal.backbones.hub import Published, published
@@ -41,6 +42,7 @@ from bayescal.text.open_clip_tower import refuse_other_towers, text_tower_from_o
 from bayescal.text.tower import LazyTower, TextTower
 from bayescal.util.suggest import closest
 
+HUB = "hf-hub:"
 _HOW = 'expected "mini", "ARCH:TAG" (for example "RN50:openai") or "ARCH:/path/to/weights"'
 
 
@@ -85,6 +87,21 @@ def load_backbone(name: str = "mini", device: str | torch.device = "cpu") -> Bac
     return _on_device(request.name, (status.st_mtime_ns, status.st_size), device, precision)
 
 
+def describe_backbone(name: str) -> dict[str, str]:
+    """What is known of published weights, or of a file, before anything is loaded; a name of none is refused."""
+    request = _parse(split_precision(name)[0])
+    found = {"name": request.name, "architecture": request.architecture}
+    if request.weights is not None:
+        here = request.weights.cached()
+        found |= {"weights from": request.weights.origin, "here": "no: downloaded when first used"}
+        if here is not None:
+            found["here"] = str(here)
+    if request.path is not None:
+        found["here"] = str(request.path) if request.path.is_file() else f"{request.path} does not exist"
+    found["licence"] = "that of its publisher: see where the weights come from"
+    return found
+
+
 def split_precision(name: str) -> tuple[str, str]:
     """A backbone's name without the precision behind it, and the precision: "mini@bfloat16" → "mini", "bfloat16"."""
     plain, at, precision = name.rpartition("@")
@@ -122,13 +139,18 @@ class _Request:
 def _parse(name: str) -> _Request:
     import open_clip
 
+    if name.startswith(HUB):
+        return _on_the_hub(name)
     architecture, _, rest = name.partition(":")
     architecture = architecture.replace("/", "-")  # "ViT-B/32" is OpenAI's spelling
-    if open_clip.get_model_config(architecture) is None:
+    config = open_clip.get_model_config(architecture)
+    if config is None:
         raise BackboneError(
             f"unknown backbone {name!r}: {_HOW}; open_clip has no architecture {architecture!r}"
-            + _nearest(architecture, [mini.NAME, *open_clip.list_models()])
+            + _nearest(architecture, [mini.NAME, *usable_architectures()])
         )
+    if (reason := why_unusable(config)) is not None:
+        raise BackboneError(f"{name} cannot be used for prompt learning: {reason}. {instead_of(architecture)}")
     known = published(architecture)
     if not rest:
         tags = ", ".join(f"{architecture}:{tag}" for tag in known) or "none, so a weights file has to be given"
@@ -142,6 +164,22 @@ def _parse(name: str) -> _Request:
     raise BackboneError(
         f"unknown backbone {name!r}: {architecture} has no published weights {rest!r}"
         + (_nearest(rest, known) or f"; there are {', '.join(known) or 'none'}")
+    )
+
+
+def _on_the_hub(name: str) -> _Request:
+    """ "hf-hub:ORG/REPOSITORY", as open_clip writes it: the published weights that are kept there."""
+    import open_clip
+
+    repository = name.removeprefix(HUB).strip("/")
+    for architecture, tag in open_clip.list_pretrained():
+        # "-quickgelu" architectures are open_clip's other spelling of the same weights
+        if not architecture.endswith("-quickgelu") and published(architecture)[tag].repository == repository:
+            return _parse(f"{architecture}:{tag}")
+    raise BackboneError(
+        f"{name}: open_clip does not list the weights of this repository. Download its weights file and say which "
+        "architecture it is: --backbone ARCH:/path/to/open_clip_model.safetensors (`bayescal backbones --all` lists "
+        "architectures)"
     )
 
 
@@ -193,9 +231,6 @@ def _load(request: _Request) -> Backbone:
     import open_clip
 
     config: dict[str, Any] = open_clip.get_model_config(request.architecture) or {}
-    reason = why_unusable(config)
-    if reason is not None:
-        raise BackboneError(f"{request.name} cannot be used for prompt learning: {reason}")
     if request.weights is None and request.path is None:
         raise BackboneError(f"{request.name} names neither published weights nor a file")
     path = request.path or cast(Published, request.weights).fetch()

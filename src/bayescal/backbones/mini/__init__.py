@@ -1,4 +1,4 @@
-"""bayescal-mini 2: the small vision-language model that comes with the package (docs/mini.md is its card)."""
+"""bayescal-mini 2: the small vision-language model that comes with the package (MODEL_CARD.md says what it is)."""
 
 import hashlib
 import json
@@ -15,6 +15,7 @@ ARCHITECTURE = "bayescal-mini"
 NAME, LABEL = "mini", "mini 2"  # what users write, and what records, bundles and models say
 CONFIG = Path(__file__).with_name("bayescal-mini.json")
 WEIGHTS = Path(__file__).with_name("bayescal-mini.safetensors")
+CARD = Path(__file__).with_name("MODEL_CARD.md")  # made from what, trained on what, under which licence
 PARAMETERS = 37_700_865  # of both towers, with the full token table
 IMAGES = "visual."  # what begins the names of the image tower's tensors
 PREPROCESS = Preprocess(
