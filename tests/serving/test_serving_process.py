@@ -88,7 +88,8 @@ def test_what_is_no_http_is_refused_in_words(server):
     assert "not HTTP" in problem(talk(port, b"GET / HTTP/1.1\r\n\r\n"), 400)  # no Host
     assert "not HTTP" in problem(talk(port, b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"), 400)
     assert "not HTTP" in problem(talk(port, b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"y" * 100_000), 400)  # no end
-    smuggled = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    both = b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\nConnection: close"
+    smuggled = b"POST / HTTP/1.1\r\nHost: a\r\n" + both + b"\r\n\r\n0\r\n\r\n"
     assert talk(port, smuggled).startswith((b"HTTP/1.1 4", b""))
     assert post(port).status_code == 200
 
