@@ -42,8 +42,13 @@ class Load:
 
 def request(body: bytes, media_type: str) -> bytes:
     """A whole POST /v1/predict."""
-    head = f"POST /v1/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {media_type}\r\nContent-Length: {len(body)}\r\n\r\n"
-    return head.encode() + body
+    lines = (
+        "POST /v1/predict HTTP/1.1",
+        "Host: 127.0.0.1",
+        f"Content-Type: {media_type}",
+        f"Content-Length: {len(body)}",
+    )
+    return "\r\n".join([*lines, "", ""]).encode() + body
 
 
 def image_request(file: bytes) -> bytes:

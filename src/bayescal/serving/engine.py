@@ -1,6 +1,7 @@
 """What a server asks for answers: a model in torch, or one that was exported to ONNX, behind one protocol."""
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -64,9 +65,11 @@ def open_engine(
         hint = "leave --engine out" if found == "onnx" else f"write one with: bayescal export {path} -o exported"
         raise BayescalError(f"--engine {name}: {path} {other}; {hint}")
     if found == "onnx":
-        from bayescal.serving.onnx_engine import OnnxEngine
+        if find_spec("onnxruntime") is None:
+            raise BayescalError("an exported model needs onnxruntime: pip install 'bayescal[export]'")
+        from bayescal.export.reading import ExportedModel
 
-        return OnnxEngine(path, threads)
+        return ExportedModel(path, threads)
     try:
         from bayescal.serving.torch_engine import TorchEngine
     except ModuleNotFoundError as error:
