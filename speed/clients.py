@@ -90,6 +90,6 @@ async def _load(port: int, requests: Sequence[bytes], clients: int, count: int) 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     head = (await reader.readuntil(b"\r\n\r\n")).lower()
-    length = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0])
-    await reader.readexactly(length)
+    length = head.partition(b"content-length:")[2].partition(b"\r\n")[0]
+    await (reader.readexactly(int(length)) if length else reader.read())  # without: until the server closes
     return int(head[9:12]), head

@@ -41,10 +41,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         model = given.model or fitted(Path(folder) / "model")
         files = pictures(given.side, 200)
-        results = measured(model, files, given.images) + watched(model, given.requests) + strained(model, files)
+        parts = (
+            lambda: measured(model, files, given.images),
+            lambda: watched(model, given.requests),
+            lambda: strained(model, files),
+        )
+        command = "python -m speed.serving" + (" --model MODEL" if given.model else "")
+        about = {"processors": round(processors_used(), 2), "side": given.side}
+        results: list[Result] = []
+        for part in parts:  # each is kept as soon as it is there
+            results += part()
+            write_json(results, given.output, command, **about)
     print_results(results, f"the server under load, {CLIENTS} clients")
-    command = "python -m speed.serving" + (" --model MODEL" if given.model else "")
-    write_json(results, given.output, command, processors=round(processors_used(), 2), side=given.side)
 
 
 def fitted(folder: Path) -> Path:
@@ -233,7 +241,7 @@ def strained(model: Path, files: list[bytes]) -> list[Result]:
     with server(model) as (port, process):
         load(port, requests, 4, 50)
         slow = threading.Timer(0.2, process.send_signal, [signal.SIGTERM])
-        batch = [big_request(files[:32])] * 8
+        batch = [big_request(files[:8])] * 8
         slow.start()
         ended = load(port, batch, 8, 8)
         code = process.wait(40)

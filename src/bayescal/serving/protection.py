@@ -5,6 +5,7 @@ not ours); its name is made to point to 127.0.0.1 after the visit (DNS rebinding
 the network asks without knowing the token.
 """
 
+import asyncio
 import hashlib
 import hmac
 import logging
@@ -16,7 +17,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bayescal.serving.metrics import Metrics
-from bayescal.serving.problems import Problem
+from bayescal.serving.problems import Problem, busy
 from bayescal.serving.settings import Settings
 
 OPEN = ("/healthz", "/readyz")  # without a token: they say nothing but that there is a server
@@ -63,6 +64,10 @@ class Protection:
             await (self._admitted(scope) or self.app)(scope, receive, send_with_headers)
         except Problem as problem:
             await problem.response()(scope, receive, send_with_headers)
+        except asyncio.CancelledError:  # the time to finish after SIGTERM is over
+            if answering:
+                raise
+            await busy("The server is stopping.").response()(scope, receive, send_with_headers)
         except Exception:
             _log.exception("a request failed: %s %r", scope["method"], scope["path"][:200])
             if answering:
