@@ -237,7 +237,7 @@ def test_data_that_cannot_be_divided_are_a_problem(tmp_path):
     result = run("data", "check", data)
     assert result.code == 1
     assert "one environment only" in result.out
-    refused(run("data", "check", tmp_path / "nowhere"), "neither a file, a folder nor a data set")
+    refused(run("data", "check", tmp_path / "nowhere"), "nowhere: there is no such folder or file")
     refused(run("data", "check", data, "--dataset", "pacs"), "no folder for the environment", "http")
 
 

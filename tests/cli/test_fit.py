@@ -234,4 +234,6 @@ def test_large_data_sets_are_counted_not_listed(tmp_path):
     screen = out()
     with screen.capture() as printed:
         print_found(screen, chosen)
-    assert printed.get().strip() == "Found 31 images of 31 classes in 1 environment."
+    said = printed.get().splitlines()
+    assert said[0].startswith("Read as layout environment/class/image: 31 classes (class 0, class 1, class 10, ")
+    assert said[1:] == ["Found 31 images of 31 classes in 1 environment."]

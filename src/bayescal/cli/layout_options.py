@@ -56,10 +56,15 @@ def read_data(
     try:
         return read_manifest(data, layout=layout, class_from_name=class_from_name, columns=columns, **words)
     except UnclearLayout as unclear:
-        if not unclear.readings or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if not unclear.readings or not in_terminal():
             raise
         chosen = _ask(unclear)
         return read_manifest(data, layout=chosen, class_from_name=class_from_name, columns=columns, **words)
+
+
+def in_terminal() -> bool:
+    """Whether somebody is there to answer."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _ask(unclear: "UnclearLayout") -> str:

@@ -243,7 +243,10 @@ def _doubt(folders: Sequence[tuple[str, ...]], depth: int) -> tuple[str, list[tu
             return told, meant + ([(ENVIRONMENT, *(ANY,) * (deeper - 1), CLASS)] if deeper is not None else [])
         return told, [(ENVIRONMENT, CLASS)]
     if len(second) == 1 and len(first) > 1:
-        return f"there would be one class, {next(iter(second))}", [(CLASS,), (ENVIRONMENT, ANY, CLASS)]
+        return f"there would be one class, {next(iter(second))}, and at least two classes are needed", [
+            (CLASS,),
+            (ENVIRONMENT, ANY, CLASS),
+        ]
     if depth > 2 and not kinds[2] and len(levels[2]) > 1 and _repeated(folders):
         told = f"{classes}, and the folders below them repeat ({_first(sorted(levels[2]))})"
         inner, outer = (ANY, ENVIRONMENT, CLASS), (ENVIRONMENT, ANY, CLASS)
