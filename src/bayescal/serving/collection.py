@@ -104,8 +104,8 @@ class Collection:
         for waiting in batch:
             if reason := reasons.get(waiting.image.id):
                 self.store.forget_file(waiting.image)
-                path = str(self.store.path(waiting.image))
-                waiting.ready.set_exception(DataError(reason.replace(path, waiting.image.name)))
+                said = reason.removeprefix(f"{self.store.path(waiting.image)}: ")
+                waiting.ready.set_exception(DataError(f"{waiting.image.name}: {said}"))
             else:
                 waiting.ready.set_result(None)
 

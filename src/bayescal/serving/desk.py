@@ -219,11 +219,11 @@ class Desk:
         store.use_model(store.previous.number, store.previous.about)
         self._follow()
 
-    def fit(self, path: str, output: str) -> None:
+    def fit(self, path: str, output: str, reading: start.Reading | None = None) -> None:
         """Learn a model from a folder on this machine, and work with it."""
 
         def work() -> dict[str, Any]:
-            model = start.fit(path, output)
+            model = start.fit(path, output, reading)
             self.open(model)
             return {"model": str(model)}
 

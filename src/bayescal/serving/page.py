@@ -72,10 +72,15 @@ class Removed(_Body):
 
 class Folder(_Body):
     path: str = Field(max_length=4096)
+    layout: str | None = Field(None, max_length=200)  # of folders that can be read in several ways
+    class_from_name: bool = False
+
+    @property
+    def reading(self) -> tuple[str, bool] | None:
+        return None if self.layout is None else (self.layout, self.class_from_name)
 
 
-class Fit(_Body):
-    path: str = Field(max_length=4096)
+class Fit(Folder):
     output: str = Field(min_length=1, max_length=4096)
 
 
@@ -192,7 +197,7 @@ def _add_start(router: APIRouter, desk: "Desk") -> None:
     @router.post("/page/look")
     def look(request: Request, folder: Folder) -> Response:
         _at_this_machine(desk, request)
-        return _json(_done(lambda: start.look(folder.path)))
+        return _json(_done(lambda: start.look(folder.path, folder.reading)))
 
     @router.post("/page/open")
     def open_model(request: Request, folder: Folder) -> Response:
@@ -203,7 +208,7 @@ def _add_start(router: APIRouter, desk: "Desk") -> None:
     @router.post("/page/fit")
     def fit(request: Request, wanted: Fit) -> Response:
         _at_this_machine(desk, request)
-        _done(lambda: desk.fit(wanted.path, wanted.output))
+        _done(lambda: desk.fit(wanted.path, wanted.output, wanted.reading))
         return _json(desk.state())
 
 

@@ -6,17 +6,21 @@ server was started in; one that lies elsewhere can be typed.
 
 import os
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
-from bayescal.data import read_manifest
+from bayescal.data import Manifest, read_manifest
 from bayescal.data.file_tree import IMAGE_SUFFIXES, is_visible
-from bayescal.errors import DataError
+from bayescal.data.layout import UnclearLayout
+from bayescal.errors import BayescalWarning, DataError
 from bayescal.estimator.artifact import CONFIG, TENSORS, check_output
 from bayescal.estimator.classifier import FewShotClassifier
 from bayescal.estimator.training_data import choose_training_data
 from bayescal.serving.problems import Problem
 from bayescal.util.suggest import or_did_you_mean
+
+Reading = tuple[str, bool]  # a layout, and whether the class is in the files' names
 
 LISTED = 500  # folders that are shown of one folder
 COUNTED = 1000  # files that are looked at to say how many images lie in a folder
@@ -59,15 +63,28 @@ def is_model(folder: Path) -> bool:
     return (folder / CONFIG).is_file() and (folder / TENSORS).is_file()
 
 
-def look(path: str) -> dict[str, Any]:
-    """What `fit` would learn from a folder or list of images: classes × environments, and what is missing."""
+def look(path: str, reading: Reading | None = None) -> dict[str, Any]:
+    """What `fit` would learn from a folder or list of images: classes × environments, and what is missing.
+
+    Of folders that can be read in several ways, these; `reading` chooses one.
+    """
     data = _existing(path)
     if is_model(data):
         return {"path": str(data), "model": True}
-    manifest = read_manifest(data)
+    try:
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always", BayescalWarning)
+            manifest = _read(data, reading)
+    except UnclearLayout as unclear:
+        readings = [
+            {"layout": "/".join(layout.levels) or "image", "class_from_name": layout.class_from_name, "text": text}
+            for layout, text in unclear.readings
+        ]
+        return {"path": str(data), "model": False, "unclear": unclear.problem, "readings": readings}
     counts = manifest.counts()
     empty = manifest.missing_cells()
-    notes = [f"{name}: no image in {environment}" for name, environment in empty[:5]]
+    notes = [str(warning.message) for warning in warned if issubclass(warning.category, BayescalWarning)]
+    notes += [f"{name}: no image in {environment}" for name, environment in empty[:5]]
     if len(empty) > 5:
         notes.append(f"and {len(empty) - 5} more gaps like these")
     if len(manifest.environments) == 1:
@@ -81,6 +98,7 @@ def look(path: str) -> dict[str, Any]:
     return {
         "path": str(data),
         "model": False,
+        "understood": manifest.understood,
         "images": len(manifest),
         "classes": list(manifest.classes),
         "environments": list(manifest.environments),
@@ -91,15 +109,20 @@ def look(path: str) -> dict[str, Any]:
     }
 
 
-def fit(path: str, output: str) -> Path:
+def fit(path: str, output: str, reading: Reading | None = None) -> Path:
     """Learn from a folder and write the model; where it is. Progress is told to whoever watches."""
     target = Path(os.path.abspath(Path(output).expanduser()))
     check_output(target, overwrite=False)
-    chosen = choose_training_data(read_manifest(_existing(path)), [], None, None, seed=1)
+    chosen = choose_training_data(_read(_existing(path), reading), [], None, None, seed=1)
     classifier = FewShotClassifier(verbose=True)
     classifier.fit(chosen, checkpoints=target.with_name(f".{target.name}.checkpoints"))
     classifier.save(target)
     return target
+
+
+def _read(data: Path, reading: Reading | None) -> Manifest:
+    layout, class_from_name = reading or (None, False)
+    return read_manifest(data, layout=layout, class_from_name=class_from_name)
 
 
 def free_name(path: Path) -> Path:

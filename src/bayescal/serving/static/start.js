@@ -5,7 +5,7 @@ import { get, post } from "./server.js";
 import { changed, known, refresh } from "./state.js";
 import { progressOf } from "./teach.js";
 
-const chosen = { path: "", found: null, problem: "", listing: null, busy: false, output: "" };
+const chosen = { path: "", reading: {}, found: null, problem: "", listing: null, busy: false, output: "" };
 let print = "";
 
 export function drawStart() {
@@ -64,9 +64,15 @@ function found(it) {
     return h("div", { class: "card" }, h("p", {}, "This folder is a model. "),
       h("button", { type: "button", class: "main", onclick: () => act(() => post("/page/open", { path: it.path })) }, "Use this model"));
   }
+  if (it.unclear) {
+    return h("div", { class: "card" }, h("p", {}, it.unclear), h("p", {}, h("strong", {}, "What do these folders mean?")),
+      it.readings.map(({ text, ...reading }, i) => h("button", { type: "button", class: "reading", "data-focus": `reading ${i}`,
+        onclick: () => look(it.path, reading) }, h("code", {}, `${reading.layout}/image`), ` ${text}`)));
+  }
   const wide = it.environments.length > 8 || it.classes.length > 40;
   return h("div", { class: "card" },
     h("p", {}, "Found ", h("strong", {}, count(it.images, "image")), ` of ${count(it.classes.length, "class")} in ${count(it.environments.length, "environment")}.`),
+    it.understood && h("p", { class: "quiet" }, `Read as ${it.understood}.`),
     !wide && h("div", { class: "table", tabindex: "0", role: "region", "aria-label": "What was found" }, h("table", {},
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "class"), it.environments.map((name) => h("th", { scope: "col" }, name)))),
       h("tbody", {}, it.classes.map((name, i) => h("tr", {}, h("th", { scope: "row" }, name),
@@ -75,7 +81,7 @@ function found(it) {
     h("form", { class: "row", onsubmit: (event) => {
       event.preventDefault();
       chosen.output = $("start-output").value;
-      act(() => post("/page/fit", { path: it.path, output: chosen.output }));
+      act(() => post("/page/fit", { path: it.path, output: chosen.output, ...chosen.reading }));
     } },
     h("label", {}, "Keep the model in ", h("input", { type: "text", id: "start-output", "data-focus": "output", required: true,
       value: chosen.output || it.output, spellcheck: "false", maxlength: 4096 })),
@@ -98,11 +104,11 @@ const browse = (path) => attempt(async () => {
   chosen.listing = await get(`/page/folders${path ? `?path=${encodeURIComponent(path)}` : ""}`);
 });
 
-const look = (path) => attempt(async () => {
-  Object.assign(chosen, { path, found: null, output: "" });
-  chosen.found = await post("/page/look", { path });
+const look = (path, reading = {}) => attempt(async () => {
+  Object.assign(chosen, { path, reading, found: null, output: "" });
+  chosen.found = await post("/page/look", { path, ...reading });
   chosen.listing = null;
-  announce(chosen.found.model ? "A model" : `Found ${count(chosen.found.images, "image")}`);
+  announce(chosen.found.model ? "A model" : chosen.found.unclear ?? `Found ${count(chosen.found.images, "image")}`);
 });
 
 const act = (work) => attempt(async () => {

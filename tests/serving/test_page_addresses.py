@@ -1,0 +1,225 @@
+"""What the page asks of the server, as programs and other sites could ask it too."""
+
+import json
+
+import pytest
+from pages import Made, make
+
+from bayescal.estimator.base_predictor import BasePredictor
+from bayescal.serving import start
+from bayescal.serving.app import create_app
+from bayescal.serving.desk import Desk
+from bayescal.serving.settings import Settings
+from bayescal.serving.torch_engine import TorchEngine
+from servers import Client, picture, refused
+
+BYTES = {"Content-Type": "application/octet-stream"}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Made:
+    return make(tmp_path_factory.mktemp("page"), 4)
+
+
+def desk_of(made: Made, labels, model: bool = True, local: bool = True) -> Desk:
+    backbone = made.classifier.predictor_.backbone.name
+    desk = Desk(lambda folder: BasePredictor.load(folder, backbone), local=local, labels=labels)
+    if model:
+        desk.open(made.model, made.classifier.predictor_)
+    return desk
+
+
+def page_of(desk: Desk, **headers: str) -> Client:
+    engine = None if desk.base is None else TorchEngine(desk.base)
+    return Client(create_app(engine, Settings(), desk), headers)
+
+
+@pytest.fixture
+def page(made, tmp_path) -> Client:
+    return page_of(desk_of(made, tmp_path / "labels"))
+
+
+def add(page: Client, content: bytes, name: str = "x.png") -> str:
+    answer = page.post("/page/images", params={"name": name}, content=content, headers=BYTES)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["id"]
+
+
+def test_everything_comes_from_here_and_nothing_is_inline(page):
+    """Under this policy a script that somebody smuggles into a name does nothing."""
+    index = page.get("/")
+    assert "unsafe" not in index.headers["Content-Security-Policy"]
+    assert "script-src 'self'" in index.headers["Content-Security-Policy"]
+    assert "http" not in index.text.replace("http-equiv", "")
+    assert "style=" not in index.text
+    assert "<script>" not in index.text
+    for name in ("app.js", "style.css", "icon.svg"):
+        assert f"/static/{name}" in index.text
+        assert page.get(f"/static/{name}").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "name", ["..%2fpage.py", "%2e%2e/page.py", "page.py", "../labels.py", "__init__.py", "app.js%00"]
+)
+def test_no_other_file_can_be_asked_for(page, name):
+    refused(page.get(f"/static/{name}"), 404)
+
+
+def test_an_answer_is_the_models_and_the_api_answers_from_the_same(page, made):
+    image = add(page, made.new[0].read_bytes(), "zero.png")
+    (entry,) = page.get("/page/state").json()["images"]
+    said = made.classifier.details(made.new[:1])
+    assert entry["id"] == image
+    assert entry["answer"]["class"] == said.labels[0]
+    assert entry["answer"]["confidence"] == pytest.approx(float(said.confidence[0]), abs=1e-5)
+    files = {"images": made.new[0].read_bytes()}
+    assert page.post(files=files).json()["answers"][0]["class"] == said.labels[0]
+
+
+def test_only_what_changed_is_told(page, made):
+    first, second = (add(page, path.read_bytes()) for path in made.new[:2])
+    changes = page.get("/page/state").json()["changes"]
+    page.post("/page/labels", json={"labels": [{"image": second, "class": "dog"}]})
+    state = page.get("/page/state", params={"since": changes}).json()
+    assert [entry["id"] for entry in state["images"]] == [second]
+    assert state["images"][0]["label"] == {"class": "dog", "environment": "here"}
+    assert state["new_labels"] == 1
+    page.post("/page/removed", json={"images": [first]})
+    gone = page.get("/page/state", params={"since": state["changes"]}).json()["images"]
+    assert [(entry["id"], entry["removed"]) for entry in gone] == [(first, True)]
+    assert [entry["id"] for entry in page.get("/page/state").json()["images"]] == [second]
+
+
+def test_a_label_that_comes_late_does_not_beat_a_newer_one(page, made):
+    image = add(page, made.new[0].read_bytes())
+    page.post("/page/labels", json={"labels": [{"image": image, "class": "house"}]})
+    page.post("/page/labels", json={"labels": [{"image": image, "class": "dog", "made": 1000.0}]})
+    assert page.get("/page/state").json()["images"][0]["label"]["class"] == "house"
+    page.post("/page/labels", json={"labels": [{"image": image, "class": "dog", "made": 9e9}]})
+    assert page.get("/page/state").json()["images"][0]["label"]["class"] == "dog"
+
+
+def test_refusals_are_sentences(page):
+    none = "0" * 64
+    refused(page.post("/page/images", params={"name": "<b>.png"}, content=b"text", headers=BYTES), 422, "<b>.png")
+    refused(page.post("/page/images", params={"name": "x"}, content=b"", headers=BYTES), 422, "empty")
+    refused(page.post("/page/images", content=picture(), headers=BYTES), 422)
+    refused(page.get(f"/page/images/{none}"), 422, "no such image")
+    refused(page.get(f"/page/images/{none}/picture"), 422, "no such image")
+    refused(page.get("/page/images/..%2F..%2Fetc/picture"), 404)
+    refused(page.get("/page/training/99999/picture"), 422, "no such training image")
+    refused(page.get("/page/training/-1/picture"), 422)
+    refused(page.get("/page/training/0/picture", params={"size": 9999}), 422, "size")
+    refused(page.post("/page/labels", json={"labels": [{"image": none, "class": "dog"}]}), 422, "add it first")
+    refused(page.post("/page/labels", json={"labels": [{"image": "../x", "class": "dog"}]}), 422)
+    refused(page.post("/page/labels", json=[]), 422)
+    refused(page.post("/page/teach"), 422, "nothing new")
+    refused(page.post("/page/undo"), 422, "nothing to undo")
+    assert page.get("/page/state").json()["images"] == []
+
+
+def test_nothing_of_a_refused_image_stays(page, tmp_path):
+    page.post("/page/images", params={"name": "x.png"}, content=picture()[:40], headers=BYTES)
+    assert list((tmp_path / "labels" / "images").iterdir()) == []
+
+
+def test_other_sites_are_refused(made, tmp_path):
+    foreign = page_of(desk_of(made, tmp_path / "labels"), origin="https://evil.example")
+    for method, path in (("GET", "/page/state"), ("POST", "/page/teach"), ("POST", "/page/look")):
+        refused(foreign.ask(method, path), 403, "another site")
+
+
+def test_two_servers_on_one_folder_agree(made, tmp_path):
+    """Also on the model that one of them has taught, and after it is undone."""
+    one, two = (desk_of(made, tmp_path / "labels") for _ in range(2))
+    images = [one.collection.add(path.read_bytes(), path.name) for path in made.new]
+    two.label([(image, "dog", None, None) for image in images[:2]] + [(images[2], "house", "garden", None)])
+    assert [entry["label"] for entry in one.state()["images"]] == [entry["label"] for entry in two.state()["images"]]
+    one.teach()
+    one.jobs.join()
+    assert one.jobs.progress.state == "done", one.jobs.progress.message
+    assert two.state()["model"]["number"] == 1
+    assert two.state()["images"] == one.state()["images"]
+    assert "garden" in two.state()["model"]["environments"]
+    assert [entry["learned"] for entry in two.state()["images"]] == [True, True, True, False]
+    two.undo()
+    assert one.state()["model"]["number"] == 0
+    assert one.collection.predictor is one.base
+
+
+def test_what_was_taught_is_in_use_after_a_restart(made, tmp_path):
+    desk = desk_of(made, tmp_path / "labels")
+    images = [desk.collection.add(path.read_bytes(), path.name) for path in made.new]
+    desk.label([(image, "zebra", None, None) for image in images])
+    desk.teach()
+    desk.jobs.join()
+    again = desk_of(made, tmp_path / "labels")
+    assert again.state()["model"]["classes"] == ["dog", "guitar", "house", "zebra"]
+    assert again.collection.store.damaged == 0
+    assert again.state()["images"] == desk.state()["images"]
+
+
+def test_teaching_that_is_stopped_changes_nothing(made, tmp_path, monkeypatch):
+    desk = desk_of(made, tmp_path / "labels")
+    images = [desk.collection.add(path.read_bytes(), path.name) for path in made.new]
+    desk.label([(image, "dog", None, None) for image in images])
+    monkeypatch.setattr(desk.jobs, "_stop", _Stopped())
+    desk.teach()
+    desk.jobs.join()
+    assert desk.jobs.progress.state == "stopped"
+    assert desk.state()["model"]["number"] == 0
+
+
+class _Stopped:
+    """A stop that was asked for before anything began."""
+
+    is_set = staticmethod(lambda: True)
+    clear = set = staticmethod(lambda: None)
+
+
+def test_folders_are_listed_below_the_roots_alone(made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(start.Path, "home", lambda: tmp_path / "home")
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "link").symlink_to("/etc")
+    page = page_of(desk_of(made, tmp_path / "labels", model=False))
+    listed = page.get("/page/folders").json()
+    assert {folder["name"] for folder in listed["folders"]} == {"inside", "link"}
+    for path in ("/etc", f"{tmp_path}/..", f"{tmp_path}/link", f"{tmp_path}/inside/../../.."):
+        refused(page.get("/page/folders", params={"path": path}), 403, "type its path")
+    refused(page.post("/page/look", json={"path": f"{tmp_path}/nothing"}), 422, "no such folder")
+    found = page.post("/page/look", json={"path": str(made.data)}).json()
+    assert (found["images"], found["classes"]) == (81, ["dog", "guitar", "house"])
+    assert page.post("/page/look", json={"path": str(made.model)}).json()["model"]
+
+
+def test_folders_that_can_be_read_in_two_ways_are_asked_about(made, tmp_path):
+    for place, name in (("dog", "001"), ("dog", "002"), ("cat", "001"), ("cat", "117")):
+        (tmp_path / "data" / place / name).mkdir(parents=True)
+        (tmp_path / "data" / place / name / "0.png").write_bytes(picture((len(name), 9, 9)))
+    page = page_of(desk_of(made, tmp_path / "labels", model=False))
+    asked = page.post("/page/look", json={"path": str(tmp_path / "data")}).json()
+    assert "look like numbers" in asked["unclear"]
+    assert asked["readings"][0]["layout"] == "class"
+    told = {"layout": "class", "class_from_name": False}
+    assert page.post("/page/look", json={"path": asked["path"], **told}).json()["classes"] == ["cat", "dog"]
+
+
+def test_folders_are_for_those_at_this_machine(made, tmp_path):
+    far = page_of(desk_of(made, tmp_path / "labels", model=False, local=False))
+    refused(far.get("/page/folders"), 403, "bayescal fit")
+    refused(far.post("/page/fit", json={"path": "/", "output": "x"}), 403)
+    refused(page_of(desk_of(made, tmp_path / "labels")).get("/page/folders"), 409)
+
+
+def test_without_a_desk_the_page_says_why(made):
+    page = Client(create_app(None, Settings()))
+    assert "exported model" in page.get("/page/state").json()["why"]
+    refused(page.get("/page/queue"), 404)
+
+
+def test_text_that_a_spreadsheet_would_compute_is_quoted(page, made):
+    add(page, made.new[0].read_bytes(), "=1+1.png")
+    table = page.get("/page/download/answers.csv")
+    assert table.text.splitlines()[1].startswith("'=1+1.png,")
+    assert json.loads(page.get("/page/download/answers.json").text)[0]["image"] == "=1+1.png"
