@@ -109,3 +109,15 @@ def test_one_image_and_none(folder):
 def test_pixels_of_another_kind_are_refused(folder):
     with pytest.raises(ValueError, match="uint8"):
         ExportedModel(folder).predict_pixels(drawn(2).astype(np.float32))
+
+
+class OneSize(nn.Module):
+    """What it gives depends on the number of images in a way that a graph cannot have."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        return features.reshape(len(features), 3, 4).sum(2)
+
+
+def test_what_holds_for_one_number_of_images_alone_is_refused():
+    with pytest.raises(BayescalError, match="cannot be written as an ONNX graph: Constraints violated"):
+        traced(OneSize(), torch.zeros(2, 12), "features", ["sums"])

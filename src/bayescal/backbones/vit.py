@@ -68,6 +68,7 @@ class VisionTransformer(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         x = self.conv1(pixels).flatten(2).transpose(1, 2)  # (B, L − 1, W)
-        x = torch.cat([self.class_embedding.to(x.dtype).expand(len(x), 1, -1), x], dim=1)
+        n = x.shape[0]  # not len(x), which `export` would take for a constant
+        x = torch.cat([self.class_embedding.to(x.dtype).expand(n, 1, -1), x], dim=1)
         x = self.transformer(x + self.positional_embedding.to(x.dtype))
         return self.ln_post(x)[:, 0] @ self.proj

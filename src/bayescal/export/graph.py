@@ -66,15 +66,15 @@ def traced(module: nn.Module, example: Tensor, read: str, outputs: Sequence[str]
     """A module as a graph for any number of rows of its input."""
     try:
         with torch.no_grad(), _quiet():
+            # In two steps: by itself, the second one falls back to a graph for the example's number of rows alone.
+            rows = ({0: torch.export.Dim("N", min=1, max=1 << 16)},)
             program = torch.onnx.export(
-                module,
-                (example,),
+                torch.export.export(module, (example,), dynamic_shapes=rows, strict=False),
                 dynamo=True,
                 opset_version=OPSET,
                 verbose=False,
                 input_names=[read],
                 output_names=list(outputs),
-                dynamic_shapes=({0: torch.export.Dim("N", min=1, max=1 << 16)},),
             )
     except Exception as error:  # what torch cannot trace is as varied as the methods from outside
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)

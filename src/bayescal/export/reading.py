@@ -81,9 +81,6 @@ class ExportedModel:
             unfamiliar=familiarity < self.unfamiliar_below,
         )
 
-    def predict_features(self, features: np.ndarray) -> Prediction:
-        raise ArtifactError("an exported model takes images, not features")
-
 
 def usable_cores() -> int:
     """Cores this process may use, or fewer where OMP_NUM_THREADS says so."""
