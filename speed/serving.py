@@ -104,11 +104,11 @@ class Engine:
                 rows = np.stack([self.engine.pixels(read_bytes(file, "image")) for file in group])
             self.engine.predict_pixels(rows)
 
+        count = max(1, round(count / BATCH)) * BATCH
         with ThreadPoolExecutor(self.settings.passes) as pool:
-            list(pool.map(work, range(0, 4 * BATCH, BATCH)))  # warm
             started = time.perf_counter()
             list(pool.map(work, range(0, count, BATCH)))
-            return -(-count // BATCH) * BATCH / (time.perf_counter() - started)
+            return count / (time.perf_counter() - started)
 
     def feature_rate(self, rows: list[list[float]], seconds: float = 2.0) -> float:
         """Rows of features per second, in passes of BATCH."""
@@ -157,17 +157,21 @@ def measured(model: Path, files: list[bytes], images: int) -> list[Result]:
     """Throughput and latency, beside the engine's own; the two take turns."""
     engine = Engine(model)
     requests = [image_request(file) for file in files]
-    alone, forward, many = [], [], []
+    images = max(1, round(images / 3 / BATCH)) * BATCH  # of each of three turns
+    alone, forward, many, spent = [], [], [], Spent()
     with server(model) as (port, process):
         load(port, requests, 8, 200)  # warm
+        engine.rate(files, 4 * BATCH, decode=True)
         for _ in range(3):
             process.send_signal(signal.SIGSTOP)
-            alone.append(engine.rate(files, images // 3, decode=True))
-            forward.append(engine.rate(files, images // 3, decode=False))
+            with spent.by("engine", os.getpid(), images):
+                alone.append(engine.rate(files, images, decode=True))
+            forward.append(engine.rate(files, images, decode=False))
             process.send_signal(signal.SIGCONT)
-            many.append(load(port, requests, CLIENTS, images // 3))
-        single = load(port, requests, 1, max(50, images // 10))
-        found = [of_images(alone, forward, many), latency("one client, an image", single)]
+            with spent.by("server", process.pid, images), spent.by("clients", os.getpid(), images):
+                many.append(load(port, requests, CLIENTS, images))
+        single = load(port, requests, 1, max(50, images // 4))
+        found = [of_images(alone, forward, many), spent.result(), latency("one client, an image", single)]
         found.append(latency(f"{CLIENTS} clients, an image", middle(many)))
         if engine.engine.width is not None:
             rows, texts = feature_requests(engine.engine.width, 200)
@@ -175,6 +179,33 @@ def measured(model: Path, files: list[bytes], images: int) -> list[Result]:
             own = engine.feature_rate(rows)
             found.append(latency(f"{CLIENTS} clients, a row of features", at_once, engine_per_second=round(own)))
     return found
+
+
+class Spent:
+    """Processor time per image of engine, server and clients: what can be compared while other programs run."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.images: dict[str, int] = {}
+
+    @contextmanager
+    def by(self, who: str, process: int, images: int) -> Iterator[None]:
+        before = processor_time(process)
+        yield
+        self.seconds[who] = self.seconds.get(who, 0.0) + processor_time(process) - before
+        self.images[who] = self.images.get(who, 0) + images
+
+    def result(self) -> Result:
+        each = {who: self.seconds[who] / self.images[who] for who in self.seconds}
+        notes = {f"{who}_ms": round(1e3 * seconds, 2) for who, seconds in each.items()}
+        what = "processor time of server and clients per image / of the engine alone"
+        return Result(what, each["server"] + each["clients"], each["engine"], 0.8, notes=notes)
+
+
+def processor_time(process: int) -> float:
+    """Seconds that all threads of a process have computed, those that have ended too."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def middle(loads: list[Load]) -> Load:

@@ -110,6 +110,32 @@ def test_a_body_that_does_not_come_is_refused(server):
     assert "within 0.5 seconds" in problem(talk(port, head), 408)
 
 
+def established(server: int, client: int) -> bool:
+    """Whether the server still holds its end of a connection."""
+    ports = f":{server:04X}", f":{client:04X}"
+    table = [line.split()[1:4] for line in Path("/proc/net/tcp").read_text().splitlines()]
+    return any(here.endswith(ports[0]) and there.endswith(ports[1]) and state == "01" for here, there, state in table)
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="asks Linux which connections there are")
+def test_an_answer_that_nobody_reads_ends_the_connection(server):
+    port, _ = server
+    body = json.dumps({"features": [[1, 2, 3]] * 4096}).encode()
+    head = (
+        f"POST /v1/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    )
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", port))
+        connection.settimeout(20)
+        connection.sendall((head.encode() + b"\r\n\r\n" + body) * 6)  # 8 MB of answers: more than buffers hold
+        deadline = time.monotonic() + 30
+        while established(port, connection.getsockname()[1]):
+            assert time.monotonic() < deadline, "the server still waits for a client that does not read"
+            time.sleep(0.05)
+    assert post(port).status_code == 200
+
+
 def test_a_client_that_leaves_in_the_middle_takes_nothing_with_it(server):
     port, _ = server
     head = (
