@@ -5,12 +5,19 @@ import io
 import json
 import math
 import re
+import sys
 
+import openpyxl
+import pyarrow.parquet
 import pytest
 
+from bayescal.cli import predictions
 from bayescal.cli.image_list import list_images
+from bayescal.cli.sorting import folder_of
+from bayescal.estimator.answers import Answer
 from bayescal.estimator.classifier import FewShotClassifier
 from bayescal.estimator.predictor import Predictor
+from bayescal.features import FeatureBank
 from command_line import run
 
 pytestmark = pytest.mark.xdist_group("command-line")
@@ -144,24 +151,174 @@ def test_when_there_are_no_images_the_exit_code_is_2(model, tmp_path, name):
     assert "no images found" in result.err
 
 
-@pytest.mark.parametrize(("name", "reads"), [("a.json", json.loads), ("a.csv", csv.reader), ("a.txt", str)])
-def test_an_output_file_is_written_in_the_format_of_its_name(model, shapes, tmp_path, name, reads):
-    result = run("predict", model, shapes / "photo" / "dog", "-o", tmp_path / name)
+def _parquet(path):
+    return pyarrow.parquet.read_table(path).to_pylist()
+
+
+def _xlsx(path):
+    header, *rows = openpyxl.load_workbook(path).active.iter_rows(values_only=True)
+    return [dict(zip(header, row, strict=True)) for row in rows]
+
+
+READERS = {
+    "a.json": lambda path: json.loads(path.read_text()),
+    "a.jsonl": lambda path: [json.loads(line) for line in path.read_text().splitlines()],
+    "a.csv": lambda path: list(csv.DictReader(path.open())),
+    "A.PARQUET": _parquet,
+    "a.xlsx": _xlsx,
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_an_output_file_is_written_in_the_format_of_its_name(model, shapes, tmp_path, name):
+    result = run("predict", model, shapes / "photo" / "dog", "-o", tmp_path / name, "--probabilities")
     assert (result.code, result.out) == (0, "")
     assert "6 answers written to" in result.err
     assert [path.name for path in tmp_path.iterdir()] == [name]
-    text = (tmp_path / name).read_text()
-    assert reads(text)
-    assert "dog" in text
+    rows, expected = READERS[name](tmp_path / name), run("predict", model, shapes / "photo" / "dog", "--json").json
+    assert [row["image"] for row in rows] == [row["image"] for row in expected]
+    for row, said in zip(rows, expected, strict=True):
+        assert row["class"] == said["class"]
+        assert str(row["unsure"]).lower() == str(said["unsure"]).lower()
+        assert float(row["confidence"]) == pytest.approx(said["confidence"], abs=1e-6)
+        house = row["probabilities"]["house"] if "probabilities" in row else row["probability_house"]
+        assert float(house) == pytest.approx(said["probabilities"]["house"], abs=1e-6)
     again = run("predict", model, shapes / "photo" / "dog", "-o", tmp_path / name)  # replaces it whole
     assert again.code == 0
-    assert (tmp_path / name).read_text() == text
+    assert len(READERS[name](tmp_path / name)) == 6
+
+
+def test_a_text_file_holds_the_table_and_an_unknown_ending_is_refused_with_those_there_are(model, shapes, tmp_path):
+    assert run("predict", model, shapes / "photo" / "dog", "-o", tmp_path / "a.txt").code == 0
+    assert "uncertainty: entropy" in (tmp_path / "a.txt").read_text()
+    result = run("predict", model, shapes / "photo" / "dog", "-o", tmp_path / "a.xls")
+    assert result.code == 2
+    assert ".csv, .json, .jsonl, .parquet, .xlsx, .txt" in " ".join(result.err.split())
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_rows_appear_while_images_are_still_being_answered(model, shapes, monkeypatch):
+    """Of the parts, each is out before the next is encoded; all together are what one part would be."""
+    monkeypatch.setattr(predictions, "FIRST", 5)
+    seen, encode = [], FeatureBank.encode
+
+    def watched(bank, sources, **options):
+        seen.append((len(sources), sys.stdout.getvalue().count("\n")))
+        return encode(bank, sources, **options)
+
+    monkeypatch.setattr(FeatureBank, "encode", watched)
+    results = {}
+    for form in ("--csv", "--json"):
+        seen.clear()
+        results[form] = run("predict", model, shapes, form)
+        assert [n for n, _ in seen] == [5, 10, 9]
+        assert [lines for _, lines in seen] == ([1, 6, 16] if form == "--csv" else [1, 5, 15])
+    assert len(results["--json"].json) == 24
+    table = run("predict", model, shapes).out
+    rows = [line for line in table.splitlines() if "photo" in line or "sketch" in line]
+    assert table.count("confidence") == 1, "one header"
+    assert len({re.search(r"\d+\.\d %", row).end() for row in rows if re.search(r"\d+\.\d %", row)}) == 1
+
+
+def test_text_that_a_spreadsheet_would_run_is_text(model, shapes, tmp_path, monkeypatch):
+    image = (shapes / "photo" / "dog" / "0.png").read_bytes()
+    names = ["=cmd.png", "+1.png", "-x.png", "@y.png", "plain.png"]
+    for name in names:
+        (tmp_path / name).write_bytes(image)
+    monkeypatch.chdir(tmp_path)
+    listed = "\n".join(names)
+    rows = list(csv.DictReader(io.StringIO(run("predict", model, "-", "--csv", stdin=listed).out)))
+    assert [row["image"] for row in rows] == [f"'{name}" for name in names[:4]] + names[4:]
+    rows = list(csv.DictReader(io.StringIO(run("predict", model, "-", "--csv", "--raw-csv", stdin=listed).out)))
+    assert [row["image"] for row in rows] == names
+    assert run("predict", model, "-", "-o", "a.xlsx", stdin=listed).code == 0
+    cells = [row[0] for row in openpyxl.load_workbook("a.xlsx").active.iter_rows(min_row=2)]
+    assert [(cell.value, cell.data_type) for cell in cells] == [(name, "s") for name in names]
+
+
+@pytest.fixture
+def loose(shapes, tmp_path):
+    """A folder of images, two of which have the same name."""
+    for number, kind in enumerate(("dog", "house")):
+        folder = tmp_path / "loose" / str(number)
+        folder.mkdir(parents=True)
+        for i in range(2):
+            (folder / f"{i}.png").write_bytes((shapes / "photo" / kind / f"{i}.png").read_bytes())
+    return tmp_path / "loose"
+
+
+def sorted_as(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def expected_folders(answers):
+    return sorted("unfamiliar" if a["unfamiliar"] else "unsure" if a["unsure"] else a["class"] for a in answers)
+
+
+@pytest.mark.parametrize("how", ["--copy", "--move", "--link"])
+def test_images_are_sorted_into_folders_and_a_second_run_changes_nothing(model, loose, tmp_path, how):
+    answers = run("predict", model, loose, "--json").json
+    contents = sorted(path.read_bytes() for path in loose.rglob("*.png"))
+    target = tmp_path / "sorted"
+    result = run("predict", model, loose, "--sort-into", target, how)
+    assert result.code == 0, result.err
+    found = sorted_as(target)
+    assert sorted(found.values()) == contents
+    assert sorted(name.split("/")[0] for name in found) == expected_folders(answers)
+    assert "4 images" in result.err
+    assert len(list(loose.rglob("*.png"))) == (0 if how == "--move" else 4)
+    assert all(path.is_symlink() == (how == "--link") for path in target.rglob("*.png"))
+    if how == "--move":
+        return
+    again = run("predict", model, loose, "--sort-into", target, how)
+    assert "4 were there already" in again.err
+    assert sorted_as(target) == found
+
+
+def test_sorting_overwrites_nothing_and_marks_what_is_unsure(model, shapes, loose, tmp_path):
+    predictor = Predictor.load(model)
+    predictor.threshold, predictor.familiarity = 1.1, None
+    predictor.save(tmp_path / "shy")
+    (tmp_path / "sorted" / "unsure").mkdir(parents=True)
+    (tmp_path / "sorted" / "unsure" / "0.png").write_bytes(b"mine")
+    result = run("predict", tmp_path / "shy", loose, "--sort-into", tmp_path / "sorted")
+    assert result.code == 0, result.err
+    found = sorted_as(tmp_path / "sorted")
+    assert found["unsure/0.png"] == b"mine"
+    assert sorted(found) == sorted(f"unsure/{name}.png" for name in ("0", "0-2", "0-3", "1", "1-2"))
+
+
+def test_a_class_cannot_lead_out_of_the_folder_or_into_that_of_unsure_images():
+    names = {"a/b": "a_b", "..": "_..", "unsure": "unsure (class)", "dog": "dog", "C:\\x": "C__x", "": "_"}
+    assert {name: folder_of(Answer("x.png", label=name)) for name in names} == names
+    assert folder_of(Answer("x.png", label="dog", unsure=True)) == "unsure"
+    assert folder_of(Answer("x.png", label="dog", unsure=True, unfamiliar=True)) == "unfamiliar"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--copy"], "--copy goes with --sort-into DIR"),
+        (["--sort-into", "x", "--copy", "--move"], "--copy and --move: choose one"),
+        (["--sort-into", "FILE"], "expected a folder"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(model, shapes, tmp_path, options, said):
+    (tmp_path / "file").write_text("")
+    options = [str(tmp_path / "file") if option == "FILE" else option for option in options]
+    result = run("predict", model, shapes, *options)
+    assert result.code == 2
+    assert said in " ".join(result.err.split())
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_any_work(model, shapes, tmp_path):
     image = tmp_path / "image.png"
     image.write_bytes((shapes / "photo" / "dog" / "0.png").read_bytes())
-    for target, said in ((tmp_path, "is a folder"), (tmp_path / "no" / "a.csv", "no folder"), (image, "of the images")):
+    for target, said in (
+        (tmp_path, "is a folder"),
+        (tmp_path / "no" / "a.csv", "no folder"),
+        (image, "says no format"),
+    ):
         result = run("predict", model, image, "-o", target)
         assert result.code == 2
         assert said in result.err

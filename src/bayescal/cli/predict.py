@@ -1,17 +1,23 @@
 """`bayescal predict`."""
 
-import io
+import contextlib
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from bayescal.cli.options import Cache, Device, Model, MovedBackbone
+from bayescal.cli.options import Cache, Device, Model, MovedBackbone, RawCsv
+from bayescal.errors import BayescalError, DataError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from bayescal.cli.answer_forms import Wanted
+    from bayescal.cli.sorting import How, Sorter
     from bayescal.estimator.answers import Answer
 
-_FORMATS = {".json": "json", ".csv": "csv"}
+_SORT = "Sorting"
 
 
 def predict(
@@ -32,9 +38,25 @@ def predict(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="Write to a file; .json and .csv say the format.", show_default=False
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write to a file; its ending says the format: .csv, .json, .jsonl, .parquet, .xlsx or .txt.",
+            show_default=False,
         ),
     ] = None,
+    sort_into: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Also put every image into a folder of its class there, or into unsure or unfamiliar.",
+            rich_help_panel=_SORT,
+        ),
+    ] = None,
+    copy: Annotated[bool, typer.Option("--copy", help="As copies. The default.", rich_help_panel=_SORT)] = False,
+    move: Annotated[bool, typer.Option("--move", help="Move the images.", rich_help_panel=_SORT)] = False,
+    link: Annotated[bool, typer.Option("--link", help="As links to the images.", rich_help_panel=_SORT)] = False,
+    raw_csv: RawCsv = False,
     backbone: MovedBackbone = None,
     cache: Cache = None,
     device: Device = "cpu",
@@ -44,79 +66,111 @@ def predict(
     Images that cannot be read are listed with the reason and do not stop the others. Exit code 0 if at least one image
     was answered, 2 if none was. With --json and --csv, stdout carries results and nothing else.
     """
-    from bayescal.cli.files import check_file, write_text
     from bayescal.cli.image_list import check_any, list_images
-    from bayescal.cli.screen import count, near, note, out, shows_progress, tell
-    from bayescal.errors import BayescalError, DataError
 
     if as_json and as_csv:
         raise BayescalError("--json and --csv: choose one of them")
     form = "json" if as_json else "csv" if as_csv else "table"
     if output is not None:
-        check_file(output)
+        form = _output_form(output, form)
         output = output.absolute()
-        if form == "table":
-            form = _FORMATS.get(output.suffix.lower(), "table")
+    sorter = _sorter(sort_into, copy, move, link)
     listed = list_images(images)
     check_any(listed, images)
     if output is not None and str(output) in {str(Path(path).absolute()) for path in listed}:
         raise BayescalError(f"-o {output} is one of the images: choose another name")
 
-    from bayescal.cli.predictions import answer_all
+    from bayescal.cli.answer_forms import Wanted
+    from bayescal.cli.predictions import answer_in_parts
     from bayescal.end_to_end import load_model
     from bayescal.features import FeatureBank
 
     predictor = load_model(model, backbone, device)
-    encoded = FeatureBank(predictor.backbone, folder=cache).encode(listed, progress=shows_progress())
-    answers = answer_all(predictor, listed, encoded)
-    if output is not None:
-        write_text(output, _text(form, answers, predictor.classes, probabilities))
-        tell(f"{count(len(answers), 'answer')} written to {near(output)}")
-    elif form == "table":
-        _print_table(out(), answers, predictor.classes, probabilities)
-    else:
-        typer.echo(_text(form, answers, predictor.classes, probabilities), nl=False)
+    wanted = Wanted(predictor.classes, predictor.environments, probabilities, raw_csv)
+    parts = answer_in_parts(predictor, FeatureBank(predictor.backbone, folder=cache), listed, listed)
+    failed = _write(parts, form, output, wanted, listed, sorter)
+    _say_how_it_went(failed, len(listed), output, sorter)
 
-    failed = [answer for answer in answers if not answer.ok]
-    if len(failed) == len(answers):
-        none = (
-            "the image could not be read" if len(answers) == 1 else f"none of the {len(answers)} images could be read"
-        )
+
+def _output_form(output: Path, form: str) -> str:
+    """The form that the file's name says, or the one that an option says."""
+    from bayescal.cli.answer_forms import form_of
+    from bayescal.cli.files import check_file
+
+    check_file(output)
+    return form_of(output) if form == "table" else form
+
+
+def _sorter(target: Path | None, copy: bool, move: bool, link: bool) -> "Sorter | None":
+    from bayescal.cli.sorting import Sorter
+
+    ways = [way for way, wanted in (("copy", copy), ("move", move), ("link", link)) if wanted]
+    if len(ways) > 1:
+        raise BayescalError(f"--{ways[0]} and --{ways[1]}: choose one of them")
+    if target is None:
+        if ways:
+            raise BayescalError(f"--{ways[0]} goes with --sort-into DIR: say where the images are to go")
+        return None
+    if target.exists() and not target.is_dir():
+        raise BayescalError(f"--sort-into {target}: is a file; expected a folder")
+    return Sorter(target, cast("How", ways[0] if ways else "copy"))
+
+
+def _write(
+    parts: "Iterable[list[Answer]]",
+    form: str,
+    output: Path | None,
+    wanted: "Wanted",
+    listed: list[str],
+    sorter: "Sorter | None",
+) -> list["Answer"]:
+    """Every part where it belongs as soon as it is answered; the answers that are none."""
+    from bayescal.cli.answer_forms import file_form, text_form
+    from bayescal.cli.screen import out, shows_progress
+    from bayescal.util.atomic import replacing
+    from bayescal.util.progress import progress_bar
+
+    failed = []
+    with contextlib.ExitStack() as stack:
+        if output is None:
+            rows = stack.enter_context(text_form(form, sys.stdout, wanted, listed, out()))
+        else:
+            stack.enter_context(_as_sentence(output))
+            draft = stack.enter_context(replacing(output))
+            rows = stack.enter_context(file_form(form, draft, wanted, listed))
+        # Rows on the screen are progress enough, and a bar would take hold of stdout.
+        bar = stack.enter_context(progress_bar("images" if output and shows_progress() else None, len(listed)))
+        for answers in parts:
+            rows.add(answers)
+            if sorter is not None:
+                sorter.add(answers)
+            failed += [answer for answer in answers if not answer.ok]
+            bar.advance(len(answers))
+    return failed
+
+
+@contextlib.contextmanager
+def _as_sentence(output: Path) -> "Iterator[None]":
+    try:
+        yield
+    except OSError as error:
+        raise BayescalError(f"could not write {output}: {error.strerror or error}") from error
+
+
+def _say_how_it_went(failed: list["Answer"], total: int, output: Path | None, sorter: "Sorter | None") -> None:
+    from bayescal.cli.screen import count, near, note, tell
+
+    if output is not None:
+        tell(f"{count(total, 'answer')} written to {near(output)}")
+    if sorter is not None:
+        tell(sorter.said())
+    if len(failed) == total:
+        none = "the image could not be read" if total == 1 else f"none of the {total} images could be read"
         raise DataError(f"{none}: {_first(failed)}")
     if failed:
-        note(f"{len(failed)} of {count(len(answers), 'image')} could not be read: {_first(failed)}")
+        note(f"{len(failed)} of {count(total, 'image')} could not be read: {_first(failed)}")
 
 
 def _first(failed: list["Answer"], shown: int = 3) -> str:
     more = f"; and {len(failed) - shown} more" if len(failed) > shown else ""
     return "; ".join(f"{answer.image}: {answer.reason.rstrip('.')}" for answer in failed[:shown]) + more
-
-
-def _text(form: str, answers: list["Answer"], classes: list, probabilities: bool) -> str:
-    from rich.console import Console
-
-    from bayescal.cli import predictions as forms
-    from bayescal.cli.screen import PIPE_WIDTH
-
-    if form == "json":
-        return forms.as_json(answers, classes)
-    if form == "csv":
-        return forms.as_csv(answers, classes, probabilities)
-    text = io.StringIO()
-    page = Console(file=text, width=PIPE_WIDTH, highlight=False, markup=False)
-    _print_table(page, answers, classes, probabilities)
-    return text.getvalue()
-
-
-def _print_table(screen, answers: list["Answer"], classes: list, probabilities: bool) -> None:
-    from math import log
-
-    from bayescal.cli.predictions import as_table
-
-    screen.print(as_table(answers, classes, probabilities))
-    if any(answer.ok for answer in answers):
-        screen.print(
-            f"uncertainty: entropy, 0 (sure) to {log(len(classes)):.2f} (no idea); "
-            "looks like: the most similar training environment; "
-            "unfamiliar: unlike all that was learned from, so that the answer means little"
-        )
