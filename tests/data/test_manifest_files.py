@@ -174,6 +174,27 @@ def test_spreadsheets_are_read(tmp_path):
         read_manifest(tmp_path / "odd.xlsx")
 
 
+def test_long_lists_and_large_folders_take_little_memory(tmp_path, monkeypatch):
+    """docs/features.md: 0.18 GB for a million rows, 0.05 GB for 100,000 files."""
+    import tracemalloc
+
+    rows = 20_000
+    monkeypatch.setattr("bayescal.data.manifest_files.os.path.isfile", lambda path: True)
+    path = tmp_path / "table.csv"
+    lines = (f"images/part-{n % 50:03}/{n:07}.jpg,class {n % 100},place {n % 4}," for n in range(rows))
+    path.write_text("\n".join(["path,class,environment,split", *lines]))
+    tracemalloc.start()
+    try:
+        found = read_manifest(path)
+        kept, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(found) == rows
+    longest = len(found.paths[0].encode())
+    assert kept < rows * (longest + 180)  # the path as text, and three numbers or so beside it
+    assert peak < rows * (longest + 420)
+
+
 def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "list.csv")
     with pytest.raises(DataError, match="neither a folder nor a file"):

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 from bayescal.util.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from bayescal.features.bank import Encoded, FeatureBank, default_folder
+    from bayescal.features.bank import Encoded, FeatureBank
+    from bayescal.features.cache_folder import default_folder
     from bayescal.features.feature_rows import Failure, FeatureRows
 
 __all__ = ["Encoded", "Failure", "FeatureBank", "FeatureRows", "default_folder"]
@@ -14,7 +15,7 @@ __all__ = ["Encoded", "Failure", "FeatureBank", "FeatureRows", "default_folder"]
 _HOMES = {
     "Encoded": "bayescal.features.bank",
     "FeatureBank": "bayescal.features.bank",
-    "default_folder": "bayescal.features.bank",
+    "default_folder": "bayescal.features.cache_folder",
     "Failure": "bayescal.features.feature_rows",
     "FeatureRows": "bayescal.features.feature_rows",
 }

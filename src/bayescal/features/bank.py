@@ -11,6 +11,7 @@ from torch import Tensor
 from bayescal.backbones.base import ImageEncoder
 from bayescal.data.sources import ImageSource
 from bayescal.data.transforms import Transform
+from bayescal.features.cache_folder import default_folder
 from bayescal.features.content_index import ContentIndex
 from bayescal.features.decode import ImageRequest, Rows
 from bayescal.features.extract import compute, undecodable
@@ -49,15 +50,6 @@ class Encoded:
     def describe_failures(self, what: str = "could not be read and were left out", shown: int = 3) -> str:
         """How many images could not be read, and the first of them with the reason."""
         return describe_failures(self.failures, len(self.hashes), what, shown)
-
-
-def default_folder() -> Path:
-    """$BAYESCAL_CACHE, or `bayescal` in the user's cache folder."""
-    if chosen := os.environ.get("BAYESCAL_CACHE"):
-        return Path(chosen).expanduser()
-    if os.name == "nt" and (local := os.environ.get("LOCALAPPDATA")):
-        return Path(local) / "bayescal" / "cache"
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "bayescal"
 
 
 class FeatureBank:

@@ -12,6 +12,7 @@ from bayescal.backbones.base import ImageEncoder
 from bayescal.data.sources import ImageSource
 from bayescal.data.transforms import Transform, normalised
 from bayescal.features.decode import ImageRequest, Rows, hashers, readers
+from bayescal.features.remote_hashes import RemoteHashes, is_remote
 from bayescal.features.threads import in_parallel, worker_threads
 
 # Images per model call and core. More is not faster on a CPU; this keeps memory small and Ctrl-C quick.
@@ -31,13 +32,24 @@ def digest_all(sources: Sequence[ImageSource], workers: int) -> tuple[np.ndarray
     """As `hash_all`, as bytes: (N, 32) uint8, zeros where there is none."""
     found = np.zeros((len(sources), 32), dtype=np.uint8)
     problems: dict[int, str] = {}
+    remembered = RemoteHashes() if any(map(is_remote, sources)) else None
 
     with hashers(len(sources), workers) as (digests_of, threads):
 
         def digest(start: int) -> None:
-            part, wrong = digests_of(sources[start : start + _HASHED_TOGETHER])
-            found[start : start + _HASHED_TOGETHER] = np.frombuffer(part, dtype=np.uint8).reshape(-1, 32)
+            part = sources[start : start + _HASHED_TOGETHER]
+            known, keys = remembered.find(part) if remembered else ({}, {})
+            left = [i for i in range(len(part)) if i not in known]
+            computed, wrong = digests_of([part[i] for i in left])
+            for n, i in enumerate(left):
+                known[i] = computed[32 * n : 32 * n + 32]
+            found[start : start + len(part)] = np.frombuffer(
+                b"".join(known[i] for i in range(len(part))), dtype=np.uint8
+            ).reshape(-1, 32)
+            wrong = {left[n]: why for n, why in wrong.items()}
             problems.update({start + i: why for i, why in wrong.items()})
+            if remembered and (new := {key: known[i] for i, key in keys.items() if i not in wrong}):
+                remembered.add(new)
 
         with worker_threads(threads) as pool:
             for _ in in_parallel(pool, digest, range(0, len(sources), _HASHED_TOGETHER), 2 * threads):
