@@ -24,7 +24,7 @@ from bayescal.data.synthetic.new_place import LEARNED, make_new_place
 
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
          "--disable-background-networking", "--disable-component-update", "--disable-sync")  # fmt: skip
-WIDE, PHONE = {"width": 1180, "height": 760}, {"width": 390, "height": 780}
+WIDE, TALL, PHONE = ({"width": w, "height": h} for w, h in ((1180, 760), (1180, 1080), (390, 780)))
 COLOURS, LARGEST = (160, 96, 64, 40), 150_000  # of a picture; bytes
 LABELS = 20
 
@@ -51,6 +51,7 @@ def serving(folder: Path, *arguments: str):
 
 def keep(page: Page, path: Path) -> None:
     """A screenshot in as many colours as fit into the repository."""
+    page.mouse.move(2, page.viewport_size["height"] - 2)
     page.wait_for_timeout(900)
     picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     for colours in COLOURS:
@@ -114,6 +115,7 @@ def main(folder: Path, out: Path) -> None:
             keep(page, out / "page-taught-dark.png")
             page.emulate_media(color_scheme="light")
             page.locator("#tab-quality").click()
+            page.set_viewport_size(TALL)
             keep(page, out / "page-quality.png")
             phone = browser.new_page(viewport=PHONE, color_scheme="light")
             phone.goto(address)

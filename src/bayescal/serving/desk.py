@@ -13,8 +13,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from bayescal.data.images import content_hash
 from bayescal.errors import BayescalError, DataError
 from bayescal.estimator.base_predictor import BasePredictor
@@ -22,6 +20,7 @@ from bayescal.serving import quality, start
 from bayescal.serving.collection import Collection
 from bayescal.serving.job import Jobs
 from bayescal.serving.labels import AddedImage, Label, LabelStore
+from bayescal.serving.queue import next_to_label
 from bayescal.serving.service import Service
 from bayescal.serving.teaching import MODELS, teach
 from bayescal.serving.torch_engine import TorchEngine
@@ -233,12 +232,6 @@ class Desk:
     def _labelled(collection: Collection) -> list[tuple[AddedImage, bool]]:
         """Images with a label, and whether the model has learned from them as they are labelled now."""
         return [(i, learned) for i, learned in zip(*_with_learned(collection), strict=True) if i.label is not None]
-
-
-def next_to_label(predictor: BasePredictor, features: Tensor) -> list[int]:
-    return (
-        (-predictor.posterior(features).probs.max(1).values).argsort(descending=True).tolist() if len(features) else []
-    )
 
 
 def _with_learned(collection: Collection) -> tuple[list[AddedImage], list[bool]]:
