@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from bayescal import __version__
+from bayescal.cli.add import add
 from bayescal.cli.backbones import backbones
 from bayescal.cli.bench import bench
 from bayescal.cli.data import data_app
@@ -22,6 +23,7 @@ from bayescal.cli.predict import predict
 from bayescal.cli.records import records
 from bayescal.cli.report import report
 from bayescal.cli.serve import serve
+from bayescal.cli.suggest import suggest
 
 
 class _Group(TyperGroup):
@@ -100,6 +102,16 @@ _add(
     "bayescal export model -o exported",
     "bayescal export model -o exported --check photos --precision int8",
     "bayescal export model -o exported --web onnxruntime-web",
+)
+_add(
+    suggest,
+    "bayescal suggest model new_photos -n 20",
+    "bayescal suggest model new_photos -o to-label.csv -o to-label.png",
+)
+_add(
+    add,
+    "bayescal add model to-label.csv -o model2",
+    "bayescal add model more_photos -o model2 --environment warehouse",
 )
 _add(
     report,

@@ -89,3 +89,18 @@ def _font(size: int, bold: bool = False) -> "ImageFont.FreeTypeFont":
 
     name = f"DejaVuSans{'-Bold' if bold else ''}.ttf"
     return ImageFont.truetype(str(Path(get_data_path()) / "fonts" / "ttf" / name), size)
+
+
+def save_sheet(path: Path, title: str, tiles: Sequence[Tile], columns: int = 5) -> None:
+    """Tiles in rows, as a picture (.png) or as a page in itself (.html), whole or not at all."""
+    from bayescal.util.atomic import replacing, write_text
+
+    if path.suffix.lower() == ".html":
+        from bayescal.report.page import environment
+
+        shown = [(data_uri(tile.image), tile.lines) for tile in tiles]
+        write_text(path, environment().get_template("sheet.html").render(title=title, tiles=shown))
+        return
+    rows = [tiles[at : at + columns] for at in range(0, len(tiles), columns)]
+    with replacing(path) as draft:
+        contact_sheet(title, rows, 144).save(draft, "PNG")

@@ -1,0 +1,106 @@
+"""`bayescal add`."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bayescal.cli.options import Cache, Device, Force, Model, MovedBackbone
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from bayescal.data import Manifest
+    from bayescal.estimator.adding import Addition
+    from bayescal.estimator.base_predictor import BasePredictor
+
+
+def add(
+    model: Model,
+    more: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MORE", help="Labelled images: a folder, CSV or JSON as for `bayescal fit`.", show_default=False
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="MODEL2", help="Where the new model goes.", show_default=False)
+    ],
+    environment: Annotated[
+        str | None, typer.Option(metavar="ENV", help="The environment that all of these images come from.")
+    ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare/--no-compare", help="Measure what the images changed, on themselves.")
+    ] = True,
+    backbone: MovedBackbone = None,
+    cache: Cache = None,
+    device: Device = "cpu",
+    force: Force = False,
+) -> None:
+    """Teach a model more images: more of the same, a new class, a new environment.
+
+    The model keeps the features of the images it has learned from, so no old image has to exist any more, and it is
+    learned anew from all of them in seconds. An image that it has already is relabelled where its label differs.
+    """
+    from bayescal.cli.screen import out, shows_progress
+    from bayescal.data import read_manifest
+    from bayescal.end_to_end import load_model
+    from bayescal.estimator.adding import add_images
+    from bayescal.estimator.artifact import check_output
+    from bayescal.estimator.labelled_images import LabelledImages
+    from bayescal.estimator.training_data import choose_training_data
+    from bayescal.features import FeatureBank
+
+    check_output(output, force)
+    output = Path(os.path.abspath(output))
+    manifest = read_manifest(more)
+    if environment is not None:
+        manifest = _from(manifest, environment)
+    chosen = choose_training_data(manifest, [], None, None, 1)
+    old = load_model(model, backbone, device)
+    bank = FeatureBank(old.backbone, folder=cache)
+    images = LabelledImages.from_manifest(chosen.manifest, chosen.validation, chosen.contents)
+    said = add_images(old, bank, images, compare=compare, verbose=shows_progress())
+    said.predictor.save(output, overwrite=force)
+    _print(out(), old, said, output)
+
+
+def _from(manifest: "Manifest", environment: str) -> "Manifest":
+    """All images as from one environment."""
+    from bayescal.data import Manifest
+
+    classes = [manifest.classes[i] for i in manifest.class_ids]
+    words = dict(zip(manifest.classes, manifest.class_words, strict=True))
+    made = Manifest.from_columns(manifest.paths, classes, [environment] * len(manifest), manifest.splits.tolist())
+    return made.with_words({name: words[name] for name in made.classes}, {})
+
+
+def _print(screen: "Console", old: "BasePredictor", said: "Addition", output: Path) -> None:
+    from bayescal.cli.screen import count, near, percent
+
+    parts = [f"Added {count(said.added, 'image')}"]
+    for names, noun in ((said.new_classes, "new class"), (said.new_environments, "new environment")):
+        if names:
+            parts.append(f"{count(len(names), noun)}: {', '.join(names)}")
+    if said.relabelled:
+        parts.append(f"{said.relabelled:,} of them known before and relabelled")
+    if said.known:
+        parts.append(f"{said.known:,} known already and left out")
+    screen.print("; ".join(parts) + ".", soft_wrap=True)
+    new = said.predictor
+    images, before = new.record["train_images"], old.record.get("train_images", 0)
+    screen.print(f"Learned anew from {count(images, 'image')} (before: {before:,}) in {new.record['seconds']:.1f} s.")
+    if said.before is not None and said.after is not None:
+        screen.print(
+            f"On {count(said.compared, 'added image')}: {percent(said.before)} right before, {percent(said.after)} "
+            "after (each answered by models that had not learned from it).",
+            soft_wrap=True,
+        )
+    for title, model in (("Before", old), ("After", new)):
+        if model.expected is not None:
+            screen.print(f"{title}: {model.expected.sentence()}", soft_wrap=True)
+        elif model.record.get("validation_accuracy") is not None:
+            right = percent(model.record["validation_accuracy"])
+            screen.print(f"{title}: {right} of {count(model.record['validation_images'], 'validation image')}.")
+    screen.print(f"Saved in {near(output)}.", soft_wrap=True)
