@@ -25,6 +25,7 @@ from bayescal.benchmark.runner import (
     LocalTrainer,
     PlannedRun,
     Trainer,
+    clear_checkpoints,
     plan,
     portable,
     run_all,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from bayescal.benchmark.experiments.experiment import Experiment
     from bayescal.distributed.ray_cluster import Cluster
 
+CHECKPOINTS = "checkpoints"  # in the folder of results
 CORE = ("clip", "coop", "cal", "bayes-cal")  # what --quick compares
 
 
@@ -284,6 +286,7 @@ class Bench:
             progress = SearchProgress(bar, len(lacking))
             for search in lacking:
                 self._records[search.key] = self._train(search, progress)
+        clear_checkpoints(self.output / CHECKPOINTS, self.store)
         for search in wanted.values():
             self.notes += remarks(search, self._records[search.key])
 
@@ -314,7 +317,7 @@ class Bench:
     def trainer(self) -> Trainer:
         if self.sources.cluster is not None:
             return ClusterTrainer(self.sources.cluster)
-        return LocalTrainer(self.output / "checkpoints")
+        return LocalTrainer(self.output / CHECKPOINTS)
 
     def _look(self, search: Search) -> tuple[list[str], int]:
         """Keys of the runs that are certain already, and how many more there will be."""

@@ -2,11 +2,10 @@
 
 import csv
 import json
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol
 
 from bayescal.benchmark.records import Record, Scores
 from bayescal.benchmark.store import Store
@@ -17,6 +16,12 @@ from bayescal.util.jsonable import loads
 
 SHOWN_VALUES = 12  # of a column, in a message
 OLD_NAMES = {"entry": "variant", "draws": "samples"}  # columns that version 0.1 called otherwise
+
+
+class Writer(Protocol):
+    """What text is written to."""
+
+    def write(self, text: str, /) -> int: ...
 
 
 def matching(records: Iterable[Record], conditions: Sequence[str]) -> Iterator[Record]:
@@ -104,22 +109,22 @@ def read_records(path: Path) -> Iterator[Record]:
                 raise DataError(f"{path}, line {number}: is not a record ({error})") from error
 
 
-def write_records(records: Iterable[Record], format: str, path: Path | None, raw: bool = False) -> int:
-    """Write as "json" (one record a line), "csv" or "parquet"; None: to the screen. Returns how many.
+def write_records(records: Iterable[Record], format: str, to: "Path | Writer", raw: bool = False) -> int:
+    """Write as "json" (one record a line), "csv" or "parquet" to a file or, as text, to a stream. Returns how many.
 
     `raw`: text in CSV stays as it is, though a spreadsheet may take it for a formula.
     """
-    if path is None:
-        return _write(records, format, sys.stdout, raw)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as draft:
+    if not isinstance(to, Path):
+        return _write(records, format, to, raw)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(to) as draft:
         if format == "parquet":
             return _write_parquet(records, draft)
         with open(draft, "w", encoding="utf-8", newline="") as stream:
             return _write(records, format, stream, raw)
 
 
-def _write(records: Iterable[Record], format: str, stream: TextIO, raw: bool) -> int:
+def _write(records: Iterable[Record], format: str, stream: Writer, raw: bool) -> int:
     if format == "json":
         return sum(1 for record in records if stream.write(json.dumps(record.to_json()) + "\n"))
     rows = [flat(record) for record in records]

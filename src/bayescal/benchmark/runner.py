@@ -13,6 +13,7 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -35,8 +36,10 @@ from bayescal.methods.hyperparameters import Config, first_names, settings_of
 from bayescal.training.problem import Problem
 from bayescal.training.runs import Run, RunResult, StackResult
 from bayescal.training.stack import group_runs, train_stack
+from bayescal.util.atomic import write_text
 from bayescal.util.jsonable import finite
 
+_RUNS = "runs"  # beside a checkpoint: the keys of the runs that it belongs to
 KEY_FORMAT = 2  # part of every key: goes up when results change their meaning, so that old ones are not taken for new
 POSTERIOR_SAMPLES = 20  # of a prediction that is reported
 GRADIENT_NORMS_EVERY = 3  # epochs between looks at the gradient of each term
@@ -192,6 +195,10 @@ class LocalTrainer:
                 continue
             with store.releasing():
                 folder = self._folder(mine)
+                if folder is not None:
+                    with suppress(OSError):  # without a checkpoint the training is fine, it only cannot be continued
+                        folder.mkdir(parents=True, exist_ok=True)
+                        write_text(folder / _RUNS, "\n".join(run.key for run in mine.planned))
                 results = _train(store, mine, folder, advance, trajectory)
                 store.add(make_records(mine.planned, results, add_to_record))
                 if folder is not None:
@@ -203,6 +210,15 @@ class LocalTrainer:
             return None
         keys = "".join(run.key for run in stack.planned)
         return self.checkpoints / hashlib.sha256(keys.encode()).hexdigest()[:16]
+
+
+def clear_checkpoints(folder: Path, store: Store) -> None:
+    """Remove the checkpoints of runs that are all recorded: whoever trained them was killed just before it could."""
+    for runs in folder.glob(f"*/{_RUNS}"):
+        with suppress(OSError):
+            keys = runs.read_text().split()
+            if len(store.finished(keys)) == len(set(keys)):
+                shutil.rmtree(runs.parent, ignore_errors=True)
 
 
 def run_all(

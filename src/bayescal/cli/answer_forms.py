@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol
 
 from bayescal.errors import BayescalError
 from bayescal.estimator.answers import FIELDS, Answer
@@ -52,8 +52,16 @@ def form_of(output: Path) -> str:
     return SUFFIXES[suffix]
 
 
+class Stream(Protocol):
+    """What answers are written to, and where they can be read at once."""
+
+    def write(self, text: str, /) -> Any: ...
+
+    def flush(self) -> None: ...
+
+
 @contextmanager
-def text_form(form: str, stream: TextIO, wanted: Wanted, images: Sequence[str], screen: "Console") -> Iterator[Form]:
+def text_form(form: str, stream: Stream, wanted: Wanted, images: Sequence[str], screen: "Console") -> Iterator[Form]:
     """Onto a stream, or for "table" onto a console; every part is there when the next is worked on."""
     if form == "table":
         with _table(screen, wanted, images) as rows:
@@ -95,7 +103,7 @@ def file_form(form: str, path: Path, wanted: Wanted, images: Sequence[str]) -> I
 class _Json:
     """One line per image, with everything that is known."""
 
-    def __init__(self, stream: TextIO, wanted: Wanted, between: str):
+    def __init__(self, stream: Stream, wanted: Wanted, between: str):
         self.stream, self.between, self.first = stream, between, True
         self.classes = [str(name) for name in wanted.classes]
 
@@ -109,7 +117,7 @@ class _Json:
 class _Csv:
     """A table with a header, for spreadsheets and data frames."""
 
-    def __init__(self, stream: TextIO, wanted: Wanted):
+    def __init__(self, stream: Stream, wanted: Wanted):
         self.stream, self.wanted = stream, wanted
         csv.writer(stream, lineterminator="\n").writerow([plain_cell(name, wanted.raw) for name in _columns(wanted)])
 

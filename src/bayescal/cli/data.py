@@ -11,6 +11,7 @@ import typer
 from bayescal.cli.layout_options import DATA_HELP, ClassFromName, Columns, Layout, read_data
 from bayescal.cli.options import examples, import_from_here
 from bayescal.cli.pack import pack
+from bayescal.util.seeds import LARGEST_SEED
 
 if TYPE_CHECKING:
     from bayescal.data import Manifest
@@ -33,7 +34,7 @@ data_app = typer.Typer(
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="A name from `bayescal data list`, or module:OBJECT.", show_default=False)
 ]
-Seed = Annotated[int, typer.Option(min=0, help="The same seed makes the same images.")]
+Seed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="The same seed makes the same images.")]
 NewFolder = Annotated[
     Path, typer.Option("--output", "-o", metavar="FOLDER", help="A new folder for the images.", show_default=False)
 ]

@@ -86,7 +86,7 @@ def evaluate(
 
     Environments that the model learned from are marked as seen; the others show how it holds up elsewhere.
     """
-    from bayescal.cli.screen import near, out
+    from bayescal.cli.screen import emit, near, out
     from bayescal.util.jsonable import dumps
 
     folder = Path(os.path.abspath(output or f"{os.path.abspath(model)}-evaluation"))
@@ -99,7 +99,7 @@ def evaluate(
     wanted = sys.stdout.isatty() and not as_json if pictures is None else pictures
     written = _write(folder, evaluated, text, f"{near(model)} on {near(data)}" if wanted else None, raw_csv)
     if as_json:
-        typer.echo(text, nl=False)
+        emit(text)
         return
     screen = out()
     _print(screen, evaluated, part)

@@ -1,12 +1,14 @@
 """Every way a command can end, in one place: messages, exit codes, and no traceback that is not a bug's."""
 
 import errno
+import logging
 import os
 import sys
 import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import typer
@@ -20,7 +22,13 @@ SHOWN_NOTES = 12  # a data set with 200 classes could have a note about each of 
 
 # What the machine refuses and the user can put right, with the words for it.
 _DISK_FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
-_REFUSED = (*_DISK_FULL, errno.EACCES, errno.EPERM, errno.EROFS)
+_REFUSED = (*_DISK_FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EIO, errno.EFBIG)
+_ADVICE = {
+    errno.ENAMETOOLONG: "choose a shorter one (a file system takes 255 bytes)",
+    errno.EFBIG: "files may not grow that large here (`ulimit -f` says how large)",
+    errno.EIO: "the disk or the network behind it has failed",
+}
+_FOREIGN = ("PIL", "matplotlib")  # libraries whose warnings say nothing to the user of a command
 _FULL = "the disk is full{where}. Make room and run the same command again; finished features are kept"
 
 
@@ -28,6 +36,7 @@ _FULL = "the disk is full{where}. Make room and run the same command again; fini
 def reported(ctx: Any) -> Iterator[None]:
     """Show warnings as notes; turn exceptions into a message on stderr and an exit code."""
     try:
+        _check_here()
         with _notes():
             yield
     except (typer.Exit, typer.Abort):
@@ -58,14 +67,22 @@ def reported(ctx: Any) -> Iterator[None]:
 
 @contextmanager
 def _notes() -> Iterator[None]:
-    """Print each `BayescalWarning` once, as it comes; other warnings are left as they are."""
+    """Print each `BayescalWarning` once, as it comes.
+
+    Warnings of libraries that draw and decode are not shown: what is wrong with an image, its own message says. Others
+    are left as they are.
+    """
     seen: set[str] = set()
+    for library in _FOREIGN:
+        logging.getLogger(library).setLevel(logging.ERROR)
     with warnings.catch_warnings():
         shown_otherwise = warnings.showwarning
         warnings.simplefilter("always", BayescalWarning)
 
         def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
             if not issubclass(category, BayescalWarning):
+                if _is_of_another(sys._getframe()):
+                    return
                 shown_otherwise(message, category, *rest, **more)
             elif str(message) not in seen:
                 seen.add(str(message))
@@ -80,14 +97,35 @@ def _notes() -> Iterator[None]:
                 note(f"and {len(seen) - SHOWN_NOTES} more like these")
 
 
+def _check_here() -> None:
+    """Paths are looked up from the current folder, which another process may have deleted."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise BayescalError(
+            "the folder that this command was started in does not exist any more: go to one that does (cd), and start "
+            "it again"
+        ) from error
+
+
+def _is_of_another(frame: FrameType | None) -> bool:
+    """Whether a library of `_FOREIGN` is at work in this frame or one that called it."""
+    while frame is not None:
+        if str(frame.f_globals.get("__name__", "")).partition(".")[0] in _FOREIGN:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _refusal(error: Exception) -> str | None:
     """What to tell the user when the machine refused something, as opposed to a bug."""
     if isinstance(error, OSError) and error.errno in _REFUSED:
         where = f" ({error.filename})" if error.filename else ""
         if error.errno in _DISK_FULL:
             return _FULL.format(where=where)
-        return f"{error.filename or 'a file'}: {error.strerror}"
-    if type(error).__name__ == "SafetensorError" and f"(os error {errno.ENOSPC})" in str(error):  # Rust's OSError
+        advice = f". {_ADVICE[error.errno].capitalize()}" if error.errno in _ADVICE else ""
+        return f"{error.filename or 'a file'}: {error.strerror}{advice}"
+    if type(error).__name__ == "SafetensorError" and any(f"(os error {n})" in str(error) for n in _DISK_FULL):  # Rust's
         return _FULL.format(where="")
     return None
 

@@ -8,6 +8,7 @@ import typer
 
 from bayescal.cli.layout_options import ClassFromName, Columns, Data, Layout, read_data
 from bayescal.cli.options import Cache, Device, Force
+from bayescal.util.seeds import LARGEST_SEED
 
 _LEARN, _DATA, _RUN = "What to learn", "Images and names", "Running"
 _WHOLE = "Training an image model (a GPU and thousands of images)"
@@ -127,7 +128,10 @@ def fit(
         ),
     ] = None,
     seed: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Fixes the split and every random number.", rich_help_panel=_RUN)
+        int,
+        typer.Option(
+            metavar="N", min=0, max=LARGEST_SEED, help="Fixes the split and every random number.", rich_help_panel=_RUN
+        ),
     ] = 1,
     cache: Cache = None,
     device: Device = "cpu",

@@ -1,5 +1,6 @@
 """What both ways of `bayescal fit` print, and the folder in which they can be continued."""
 
+import contextlib
 import shlex
 import shutil
 from collections.abc import Iterator
@@ -8,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayescal.cli.options import is_from_here
-from bayescal.cli.screen import count, near, percent, plain_table
+from bayescal.cli.screen import count, near, note, percent, plain_table
+from bayescal.estimator.artifact import CONFIG
+from bayescal.util.atomic import beside
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from bayescal.estimator.training_data import TrainingData
     from bayescal.evaluation.expected import ExpectedAccuracy
 
+CHECKPOINTS = "checkpoints"  # .MODEL.checkpoints
 LARGEST_TABLE = (30, 8)  # classes × environments that are still pleasant to read
 
 
@@ -23,18 +27,39 @@ LARGEST_TABLE = (30, 8)  # classes × environments that are still pleasant to re
 def checkpoint_folder(model: Path, goes_after: type[BaseException]) -> Iterator[Path]:
     """A folder beside the model in which training can be continued.
 
-    It goes when the model is done, and after errors of the type `goes_after`; it stays after an interruption and after
-    all other errors.
+    It goes when the model is done, and after errors of the type `goes_after`; it stays after an interruption, after all
+    other errors, and where the disk refused the model: what was learned is not learned again.
     """
-    folder = model.with_name(f".{model.name}.checkpoints")
+    folder = beside(model, CHECKPOINTS)
+    _clear_finished(model.parent)
     try:
         yield folder
     except KeyboardInterrupt:
         raise
-    except goes_after:
-        shutil.rmtree(folder, ignore_errors=True)
+    except goes_after as error:
+        if _disk_refused(error) and folder.is_dir() and any(folder.iterdir()):
+            note(f"what was learned is kept in {near(folder)}: the same command continues from there")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
         raise
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _disk_refused(error: BaseException | None) -> bool:
+    """Whether the error comes from a disk, at any remove."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__
+    return error is not None
+
+
+def _clear_finished(parent: Path) -> None:
+    """Remove the checkpoints of models that are done: their process was killed just before it could."""
+    with contextlib.suppress(OSError):
+        for folder in parent.glob(f".*.{CHECKPOINTS}"):
+            model = parent / folder.name[1 : -len(CHECKPOINTS) - 1] / CONFIG
+            newest = max((path.stat().st_mtime for path in folder.iterdir()), default=0.0)
+            if model.is_file() and model.stat().st_mtime >= newest:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def print_found(screen: "Console", chosen: "TrainingData") -> None:

@@ -1,6 +1,6 @@
 """Options that several commands share, and reading the values people type."""
 
-import json
+import codecs
 import os
 import sys
 from collections.abc import Sequence
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bayescal.errors import BayescalError, DataError, MethodError
+from bayescal.util.jsonable import loads
 from bayescal.util.references import is_reference
+from bayescal.util.seeds import check_seed
 
 if TYPE_CHECKING:
     import torch
@@ -133,7 +135,7 @@ def _value(param: Any, text: str, where: str) -> Any:
     from bayescal.methods.hyperparameters import check_value
 
     try:
-        value = json.loads(text)
+        value = loads(text)
     except ValueError:
         value = text
     if isinstance(param.default_for(CLIP), str) and not isinstance(value, str):
@@ -147,7 +149,7 @@ def read_words(file: Path | None, option: str) -> dict[str, str]:
     if file is None:
         return {}
     try:
-        words = json.loads(file.read_text(encoding="utf-8-sig"))
+        words = loads(file.read_bytes().removeprefix(codecs.BOM_UTF8))
     except OSError as error:
         raise DataError(f"{option} {file}: cannot be read ({error.strerror or error})") from error
     except ValueError as error:
@@ -162,7 +164,11 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     try:
         seeds = tuple(int(part) for part in text.split(","))
     except ValueError as error:
-        raise BayescalError(f"--seeds {text}: expected whole numbers, separated by commas, such as 1,2,3") from error
+        raise BayescalError(
+            f"--seeds {text[:60]}: expected whole numbers, separated by commas, such as 1,2,3"
+        ) from error
+    for seed in seeds:
+        check_seed(seed, "--seeds")
     if len(set(seeds)) < len(seeds):
         raise BayescalError(f"--seeds {text}: every seed once")
     return seeds

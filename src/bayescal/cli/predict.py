@@ -126,14 +126,14 @@ def _write(
 ) -> list["Answer"]:
     """Every part where it belongs as soon as it is answered; the answers that are none."""
     from bayescal.cli.answer_forms import file_form, text_form
-    from bayescal.cli.screen import out, shows_progress
+    from bayescal.cli.screen import Screen, out, shows_progress
     from bayescal.util.atomic import replacing
     from bayescal.util.progress import progress_bar
 
     failed = []
     with contextlib.ExitStack() as stack:
         if output is None:
-            rows = stack.enter_context(text_form(form, sys.stdout, wanted, listed, out()))
+            rows = stack.enter_context(text_form(form, Screen(), wanted, listed, out()))
         else:
             stack.enter_context(_as_sentence(output))
             draft = stack.enter_context(replacing(output))

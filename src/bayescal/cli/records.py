@@ -8,7 +8,7 @@ import typer
 
 from bayescal.cli.bench import Storage
 from bayescal.cli.options import Force, RawCsv
-from bayescal.cli.screen import count, out, plain_table, tell
+from bayescal.cli.screen import Screen, count, out, plain_table, tell
 from bayescal.errors import BayescalError, DataError
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def records(
         raise BayescalError("Parquet is binary: say where it goes with -o FILE.parquet")
     if output is not None and output.exists() and not force:
         raise DataError(f"{output} exists already: choose another name, or replace it with --force")
-    n = write_records(found, format, output, raw_csv)
+    n = write_records(found, format, output or Screen(), raw_csv)
     tell(f"{count(n, 'record')}{f' in {output}' if output else ''}")
 
 

@@ -15,10 +15,28 @@ PIPE_WIDTH = 100  # columns of a table that goes into a file or a pipe, where no
 
 def out() -> "Console":
     """Results. Nothing else may be printed here."""
-    from rich.console import Console
+    from bayescal.util.console import console
 
     known = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console(width=None if known else PIPE_WIDTH, highlight=False, markup=False)
+    return console(width=None if known else PIPE_WIDTH)
+
+
+class Screen:
+    """stdout for results that other programs read (CSV, JSON): to the last letter, but a terminal obeys none of it."""
+
+    def write(self, text: str) -> int:
+        from bayescal.util.console import harmless
+
+        return sys.stdout.write(harmless(text) if sys.stdout.isatty() else text)
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+
+
+def emit(text: str) -> None:
+    """Write a whole result at once."""
+    Screen().write(text)
+    sys.stdout.flush()
 
 
 def err() -> "Console":

@@ -27,6 +27,7 @@ from bayescal.estimator.artifact import check_output
 from bayescal.estimator.prediction import Prediction
 from bayescal.report.plots import BarPanel, ImageRow, demo_figure, save_figure
 from bayescal.util.atomic import write_text
+from bayescal.util.console import console as new_console
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,9 +44,7 @@ def run_demo(
     output: Path, *, seeds: Sequence[int] = SEEDS, force: bool = False, console: "Console | None" = None
 ) -> None:
     """Make the data, train the methods, print the tables, and leave a picture, the numbers and a model in `output`."""
-    from rich.console import Console
-
-    console = console or Console()
+    console = console or new_console(highlight=True, markup=True)
     started = time.perf_counter()
     _check_output(output, force)
     backbone = load_backbone("mini")

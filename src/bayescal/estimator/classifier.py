@@ -26,6 +26,7 @@ from bayescal.features import FeatureBank
 from bayescal.methods import get_method, method_reference
 from bayescal.methods.contract import Method
 from bayescal.methods.hyperparameters import check_options
+from bayescal.util.seeds import check_seed
 
 
 class FewShotClassifier(ClassifierMixin, BaseEstimator):
@@ -215,7 +216,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             calibrate=self.calibrate,
             samples=int(self.samples),
             views=self.views,
-            seed=int(self.seed),
+            seed=check_seed(int(self.seed)),
             checkpoints=Path(checkpoints) if checkpoints else None,
             verbose=self.verbose,
         )

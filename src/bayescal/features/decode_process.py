@@ -16,6 +16,7 @@ import os
 import pickle
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -69,6 +70,7 @@ def reason(error: ImageError, source: ImageSource) -> str:
 
 
 def main() -> None:
+    warnings.simplefilter("ignore")  # of the library that decodes: what is wrong with an image is in the answer
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who asked; this process ends with its input
     asked, answers = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr  # whatever else is printed must not get between the answers

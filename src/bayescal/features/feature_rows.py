@@ -155,6 +155,7 @@ class FeatureRows:
                 self._undecodable |= rows.problems
                 self._add(rows, remaining=left - computed)
                 bar.advance(len(rows.views) + self._per_image * len(rows.problems))
+        self._store.flush()
 
     def _bar(self, total: int, left: int) -> AbstractContextManager[Bar]:
         """Nothing is shown where nothing is to be computed. The line stays: it says how fast this was."""

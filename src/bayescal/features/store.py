@@ -21,15 +21,18 @@ import os
 import secrets
 import shutil
 import threading
+import time
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bayescal.errors import DataError
-from bayescal.util.atomic import write_text
+from bayescal.util.atomic import sync, sync_folder, write_text
+from bayescal.util.jsonable import loads
 
 KEY = np.dtype("S36")  # compared as a whole, zero bytes included, because all keys have the full length
 _RECORD = np.dtype([("key", KEY), ("crc", "<u4")])
@@ -39,6 +42,8 @@ _FORMAT = 1
 _WINDOW = 1 << 24  # bytes of a file that are mapped at a time
 _SPARSE = 8  # where less than one byte in so many is wanted, the disk need not read ahead
 _BATCH = 1 << 16  # records that are indexed at a time
+_FLUSH_SECONDS = 10.0  # of computing that a power cut can take
+_ORPHAN_SECONDS = 86_400.0  # after which rows without keys are of a process that was killed between the two
 _APPENDING = threading.Lock()  # of the module, so that a store can be copied and pickled
 
 
@@ -63,8 +68,10 @@ class RowStore:
         self.folder, self.dim = folder, dim
         self._row = np.dtype(("<f4", (dim,)))
         self._segment: tuple[int, str, int] | None = None  # process, name, rows written
+        self._flushed = time.monotonic()
         self._forget()
         _check_header(folder, {"format": _FORMAT, "dim": dim, **about})
+        _clear_orphans(folder)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_segment": None}  # a copy must not append to the same file
@@ -106,6 +113,21 @@ class RowStore:
                 needed = (len(rows) + remaining) * (self._row.itemsize + _RECORD.itemsize)
                 raise DataError(_write_problem(self.folder, error, needed)) from error
             self._segment = (os.getpid(), name, written + len(rows))
+            if time.monotonic() - self._flushed > _FLUSH_SECONDS:
+                self._flush(name)
+
+    def flush(self) -> None:
+        """Wait until what this store wrote is on the disk; rows that a power cut takes are computed again."""
+        with _APPENDING:
+            if self._segment is not None and self._segment[0] == os.getpid():
+                self._flush(self._segment[1])
+
+    def _flush(self, name: str) -> None:
+        with suppress(OSError):  # removed in the meantime, or a disk that cannot: the rows are checked when read
+            for suffix in ("rows", "keys"):  # a key that is there without its row costs nothing: its checksum is wrong
+                sync(self.folder / f"{name}.{suffix}")
+            sync_folder(self.folder)
+        self._flushed = time.monotonic()
 
     def _own_segment(self) -> tuple[str, int]:
         """The segment this store appends to; a fresh one after a fork, a failure or interference."""
@@ -263,6 +285,14 @@ def _append(path: Path, data: np.ndarray) -> None:
             left = left[stream.write(left) :]
 
 
+def _clear_orphans(folder: Path) -> None:
+    """Remove rows that no key points to: whoever wrote them was killed before it could write the keys."""
+    with suppress(OSError):
+        for rows in folder.glob("*.rows"):
+            if not rows.with_suffix(".keys").exists() and time.time() - rows.stat().st_mtime > _ORPHAN_SECONDS:
+                rows.unlink()
+
+
 def _cut(path: Path, size: int) -> None:
     """Give back the space of half-written rows; if that fails, the file is just longer than needed."""
     try:
@@ -281,11 +311,11 @@ def _check_header(folder: Path, expected: dict[str, Any]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if not path.exists():
             write_text(path, json.dumps(expected, indent=2) + "\n")
-        text = path.read_text()
+        text = path.read_bytes()
     except OSError as error:
         raise DataError(_write_problem(folder, error, 4096)) from error
     try:
-        found = json.loads(text)
+        found = loads(text)
     except ValueError:
         found = {}
     different = [key for key in expected if found.get(key) != expected[key]]

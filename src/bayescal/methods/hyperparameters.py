@@ -211,6 +211,10 @@ def check_value(param: Param, value: Any, defaults: "TrainingDefaults", where: s
     if param.is_number:
         if not (whole or isinstance(value, float)) or math.isnan(value):
             raise MethodError(f"{where}: expected a number, found {value!r}")
+        if whole and abs(value) >= 1 << 63:
+            raise MethodError(f"{where}: a whole number of at most 18 digits is expected")
+        if value < 0 and not _may_be_negative(param, default):
+            raise MethodError(f"{where}: expected a number that is not negative, found {value!r}")
     elif isinstance(default, bool):
         if not isinstance(value, bool):
             raise MethodError(f"{where}: expected true or false, found {value!r}")
@@ -219,6 +223,13 @@ def check_value(param: Param, value: Any, defaults: "TrainingDefaults", where: s
             raise MethodError(f"{where}: expected a whole number, found {value!r}")
     elif isinstance(default, str) and not isinstance(value, str):
         raise MethodError(f"{where}: expected text, found {value!r}")
+
+
+def _may_be_negative(param: Param, default: Any) -> bool:
+    """Rates, weights of terms, counts and scales are not; what has a negative default or draw is."""
+    return (isinstance(default, int | float) and default < 0) or (
+        isinstance(param.draw, Uniform) and param.draw.low < 0
+    )
 
 
 def settings_of(space: Space, config: Config) -> Config:

@@ -11,13 +11,13 @@ from bayescal.report.page import GENERATOR, to_html
 from bayescal.report.plotly_figures import is_empty
 from bayescal.report.styles import styles_for
 from bayescal.report.text import Addresses
-from bayescal.util.atomic import write_text
+from bayescal.util.atomic import clear_drafts, write_text
 
 FORMATS = ("html", "markdown", "latex", "png", "svg")
 NAMES = {"html": "report.html", "markdown": "report.md", "latex": "report.tex", "png": "figures", "svg": "figures"}
 # In the first lines of each file; a file that has it was made by this command and may be replaced.
 MARKS = {"html": f'content="{GENERATOR}"', "markdown": f"<!-- {GENERATOR} -->", "latex": f"% {GENERATOR}"}
-HEAD = 500  # bytes in which the mark is looked for
+HEAD = 4096  # bytes in which the mark is looked for
 
 
 def check_format(wanted: str) -> tuple[str, ...]:
@@ -37,15 +37,26 @@ def output_paths(results: Path, output: Path | None, formats: Sequence[str]) -> 
 def check_outputs(where: dict[str, Path], force: bool, own: Path) -> None:
     """Refuse, before any work is done, to write over what another program or a person has made.
 
-    `own`: the folder of results, whose figures are this command's; elsewhere figures bear no mark.
+    `own`: the folder of results, whose figures are this command's; elsewhere those that bear its mark are.
     """
     for name, path in where.items():
         if name in MARKS:
             _check_file(path, MARKS[name], force)
         elif path.exists() and not path.is_dir():
             raise DataError(f"{path} is a file: expected the name of a folder for the figures")
-        elif path.is_dir() and any(path.iterdir()) and not force and path.resolve() != (own / NAMES[name]).resolve():
+        elif path.is_dir() and not force and path.resolve() != (own / NAMES[name]).resolve() and _has_others(path):
             raise DataError(f"{path} holds files already: choose another folder with -o, or replace them with --force")
+
+
+def _has_others(folder: Path) -> bool:
+    """Whether there is anything in a folder of figures that this command did not draw; a killed one may be repeated."""
+    clear_drafts(folder)
+    return not all(path.is_file() and _is_ours(path, GENERATOR) for path in folder.iterdir())
+
+
+def _is_ours(path: Path, mark: str) -> bool:
+    with path.open("rb") as file:
+        return mark.encode() in file.read(HEAD)
 
 
 def _check_file(path: Path, mark: str, force: bool) -> None:
@@ -53,9 +64,7 @@ def _check_file(path: Path, mark: str, force: bool) -> None:
         raise DataError(f"{path} is a folder: expected the name of a file to write")
     if not path.exists() or force:
         return
-    with path.open("rb") as file:
-        ours = mark.encode() in file.read(HEAD)
-    if not ours:
+    if not _is_ours(path, mark):
         raise DataError(
             f"{path} was not made by `bayescal report`: choose another name with -o, or replace it with --force"
         )
@@ -95,7 +104,7 @@ def write_figures(sections: Sequence[Section], folder: Path, ending: str) -> dic
 
     styles = styles_for(figure for section in sections for figure in section.figures)
     return {
-        key: save_figure(matplotlib_figure(figure, styles), folder / f"{name}.{ending}")
+        key: save_figure(matplotlib_figure(figure, styles), folder / f"{name}.{ending}", GENERATOR)
         for key, name, figure in _named(sections)
     }
 

@@ -268,11 +268,15 @@ def _draw_bars(ax: "Axes", panel: BarPanel) -> None:
         ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.03), ncols=2, fontsize=9, handlelength=1.2)
 
 
+_PROGRAM = {"png": "Software", "svg": "Creator", "pdf": "Creator"}  # what each format calls the program
+
+
 @_styled
-def save_figure(fig: "Figure", path: str | Path) -> Path:
+def save_figure(fig: "Figure", path: str | Path, mark: str | None = None) -> Path:
     """Write the figure; the ending of the name says the format (.png, .svg, .pdf, …). All or nothing.
 
-    Missing folders are made. The file appears under its name only when it is complete.
+    Missing folders are made. `mark` is written into the file as the program that made it.
+    The file appears under its name only when it is complete.
     (Drawn in style like the rest, because matplotlib makes tick marks only now.)
     """
     path = Path(path)
@@ -283,8 +287,11 @@ def save_figure(fig: "Figure", path: str | Path) -> Path:
             f"{', '.join('.' + name for name in sorted(formats))}"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
+    metadata = {_PROGRAM[ending]: mark} if mark and ending in _PROGRAM else None
     with replacing(path) as draft:
-        fig.savefig(draft, format=ending, dpi=DPI, facecolor="white", bbox_inches="tight", pad_inches=0.12)
+        fig.savefig(
+            draft, metadata=metadata, format=ending, dpi=DPI, facecolor="white", bbox_inches="tight", pad_inches=0.12
+        )
     return path
 
 

@@ -1,15 +1,52 @@
-"""Where progress bars and messages go."""
+"""Where progress bars and messages go, and what names in them may do to a terminal: nothing.
 
+Names of files, classes and environments come from anywhere. A terminal obeys escape sequences and letters that turn the
+direction of writing, so that a name could clear the screen or rewrite the line above it. Every console of the package
+is made here, reads no markup and shows such letters as pictures of themselves.
+"""
+
+import re
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+# What moves, colours or turns, but for tabs and line ends: C0, DEL, C1, and the marks of writing direction.
+_OBEYED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]|\r(?!\n)")
+
+
+def harmless(text: str) -> str:
+    """The text as a terminal may be given it: "␛[31m" where there was an escape sequence."""
+    return _OBEYED.sub(lambda found: _picture(ord(found[0])), text)
+
+
+def _picture(code: int) -> str:
+    return chr(0x2400 + code) if code < 0x20 else "\u2421" if code == 0x7F else "\ufffd"
+
+
+def console(**options: Any) -> "Console":
+    """A console that prints what it is given and obeys none of it; options as of `rich.console.Console`."""
+    return _kind()(**{"highlight": False, "markup": False, **options})
 
 
 @lru_cache
 def messages() -> "Console":
     """stderr, because stdout is for results; one console for all, so that a message never tears a progress bar."""
-    from rich.console import Console
+    return console(stderr=True)
 
-    return Console(stderr=True, highlight=False, markup=False)
+
+@lru_cache
+def _kind() -> "type[Console]":
+    from rich.console import Console
+    from rich.segment import Segment
+
+    class Harmless(Console):
+        """What Rich itself sends to the terminal are control segments and styles; text is text."""
+
+        def render(self, renderable: Any, options: Any = None) -> Any:
+            for segment in super().render(renderable, options):
+                safe = segment.control or not _OBEYED.search(segment.text)
+                yield segment if safe else Segment(harmless(segment.text), segment.style)
+
+    return Harmless

@@ -158,6 +158,17 @@ def read_custom(path: Path) -> Manifest:
     return read_manifest(path)
 
 
+def text_of(file: Path) -> str:
+    """A list that a data set comes with, as text."""
+    try:
+        return file.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise DataError(f"{file}: cannot be read ({error.strerror or error}).") from error
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise DataError(f"{file}: is not UTF-8 text (line {line}). Download it again, or save it as UTF-8.") from error
+
+
 def describe(path: str | Path, manifest: Manifest) -> Dataset:
     """As `custom_dataset`, for a manifest that has been read already."""
     has_parts = bool((manifest.splits != "").any())

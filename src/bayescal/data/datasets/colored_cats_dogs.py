@@ -5,7 +5,6 @@ Zhu et al. share beside their code (https://github.com/LinLLLL/BayesCAL) are rea
 and test, and ColoredCatsDogs.json with the lists train, val and test of [path, number, class].
 """
 
-import json
 import os
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ from bayescal.data.datasets.trees import Expected, as_words, first
 from bayescal.data.manifest import Manifest
 from bayescal.data.synthetic.pets import ANIMALS, SOURCE
 from bayescal.data.synthetic.shift import ENVIRONMENT_WORDS
+from bayescal.util.jsonable import loads
 
 RELEASED = "ColoredCatsDogs.json"
 _SHARED = {
@@ -51,7 +51,7 @@ def read_ccd(expected: Expected, path: Path) -> Manifest:
 
 def _read_released(expected: Expected, path: Path) -> Manifest:
     try:
-        lists = json.loads((path / RELEASED).read_text(encoding="utf-8"))
+        lists = loads((path / RELEASED).read_bytes())
         entries = [(split, name, animal) for split in ("train", "val", "test") for name, _, animal in lists[split]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise expected.refusal(path, f"{RELEASED} cannot be read ({error}).") from error

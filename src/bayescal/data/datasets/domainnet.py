@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bayescal.data.datasets.base import Fold, leave_one_out_folds
+from bayescal.data.datasets.base import Fold, leave_one_out_folds, text_of
 from bayescal.data.datasets.trees import Expected, Tree, as_words, tree_dataset
 from bayescal.data.manifest import Manifest
 from bayescal.errors import DataError
@@ -122,7 +122,7 @@ def _with_splits(manifest: Manifest, root: Path, folder: Path) -> Manifest:
 def _listed(folder: Path) -> Iterator[tuple[str, str]]:
     """Path and split of each line."""
     for name in LISTS:
-        for line in (folder / name).read_text(encoding="utf-8").splitlines():
+        for line in text_of(folder / name).splitlines():
             if line.strip():
                 yield line.rsplit(maxsplit=1)[0], "train" if name.endswith("_train.txt") else "test"
 

@@ -21,13 +21,14 @@ The shift is the correlation of class and context: Cramér's V is 0.93 in the tr
 """
 
 import csv
+import io
 import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from bayescal.data.datasets.base import Dataset, part_folds
+from bayescal.data.datasets.base import Dataset, part_folds, text_of
 from bayescal.data.datasets.trees import Expected, as_words, first, name_key
 from bayescal.data.manifest import Manifest
 from bayescal.errors import DataError
@@ -140,7 +141,7 @@ def _split_folder(root: Path) -> Path | None:
 
 
 def _read_split(file: Path, split: str) -> Iterator[Listed]:
-    with open(file, encoding="utf-8-sig", newline="") as stream:
+    with io.StringIO(text_of(file), newline="") as stream:
         for number, cells in enumerate(csv.reader(stream), start=1):
             if not any(cells):
                 continue

@@ -14,6 +14,7 @@ from typing import Any
 from bayescal.data.manifest import Manifest, read_manifest
 from bayescal.errors import DataError
 from bayescal.util.atomic import folder_beside
+from bayescal.util.jsonable import loads
 
 TABLE = "manifest.csv"
 
@@ -71,7 +72,7 @@ def _move_into_place(made: Path, target: Path) -> None:
 
 def _read_finished(folder: Path, recipe: Recipe) -> Manifest:
     try:
-        found = json.loads((folder / recipe.mark).read_text(encoding="utf-8"))
+        found = loads((folder / recipe.mark).read_bytes())
     except (OSError, ValueError) as error:
         raise DataError(
             f"{folder}: exists and does not hold {recipe.title}. Choose a folder that is new or empty."
