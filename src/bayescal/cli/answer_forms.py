@@ -90,12 +90,11 @@ def file_form(form: str, path: Path, wanted: Wanted, images: Sequence[str]) -> I
         with _xlsx(path, wanted, len(images)) as rows:
             yield rows
     else:
-        from rich.console import Console
-
         from bayescal.cli.screen import PIPE_WIDTH
+        from bayescal.util.console import console
 
         with open(path, "w", encoding="utf-8", newline="", errors="surrogateescape") as stream:
-            screen = Console(file=stream, width=PIPE_WIDTH, highlight=False, markup=False)
+            screen = console(file=stream, width=PIPE_WIDTH)
             with text_form(form, stream, wanted, images, screen) as rows:
                 yield rows
 

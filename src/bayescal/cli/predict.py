@@ -1,7 +1,6 @@
 """`bayescal predict`."""
 
 import contextlib
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
