@@ -13,6 +13,8 @@ import shutil
 import tarfile
 import tempfile
 import threading
+import time
+import weakref
 import zipfile
 import zlib
 from collections import OrderedDict
@@ -31,6 +33,7 @@ _COMPRESSED: dict[bytes, Callable[[IO[bytes]], Any]] = {
 }
 _LARGEST = 1 << 30  # bytes of a member: an image file is smaller, and it is read as a whole
 _KEPT_OPEN = 8
+_TRUSTED = 60.0  # seconds
 _DAMAGED = (
     zipfile.BadZipFile,
     tarfile.TarError,
@@ -94,6 +97,7 @@ class _Archive(Protocol):
 class _Zip:
     def __init__(self, stream: IO[bytes]):
         self._content = zipfile.ZipFile(stream)  # has a lock of its own
+        weakref.finalize(self, stream.close)
         self._infos = self._content.infolist()
         self.places = {
             _plain(info.filename): _Place(number, info.file_size)
@@ -108,6 +112,7 @@ class _Zip:
 class _Tar:
     def __init__(self, stream: IO[bytes]):
         self._stream, self._lock = stream, threading.Lock()
+        weakref.finalize(self, stream.close)
         with tarfile.open(fileobj=stream, mode="r:") as content:
             self.places = {
                 _plain(info.name): _Place(info.offset_data, info.size)
@@ -130,12 +135,14 @@ def _plain(name: str) -> str:
 
 _open: "OrderedDict[tuple[object, ...], _Archive]" = OrderedDict()
 _lock = threading.Lock()
+_asked: dict[str, tuple[float, str | None]] = {}  # when, and what was answered
 
 
 def _opened(archive: str) -> _Archive:
     """The archive with the list of what is in it; a few stay open. One that has changed is opened anew."""
     with _lock:
-        key = (archive, url_version(archive) if is_url(archive) else _version(archive))
+        # Of this process: two that share an open file would move each other's place in it.
+        key = (os.getpid(), archive, _remote_version(archive) if is_url(archive) else _version(archive))
         if key in _open:
             _open.move_to_end(key)
         else:
@@ -143,6 +150,14 @@ def _opened(archive: str) -> _Archive:
             if len(_open) > _KEPT_OPEN:
                 _open.popitem(last=False)
         return _open[key]
+
+
+def _remote_version(archive: str) -> str | None:
+    """Asked for again only after a while: an archive has thousands of members."""
+    when, version = _asked.get(archive, (-_TRUSTED, None))
+    if time.monotonic() - when > _TRUSTED:
+        when, version = _asked[archive] = time.monotonic(), url_version(archive)
+    return version
 
 
 def _version(archive: str) -> tuple[int, int, int]:
