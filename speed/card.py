@@ -20,8 +20,8 @@ from torch.nn import functional as F
 
 from bayescal.backbones import Backbone, load_backbone
 from bayescal.data import Manifest, few_shot_split, read_manifest
-from bayescal.data.sources import ImageSource
 from bayescal.data.names import to_words
+from bayescal.data.sources import ImageSource
 from bayescal.features import Encoded, FeatureBank
 from speed.measure import Result, write_json
 

@@ -9,6 +9,7 @@ import torch
 
 from bayescal.engine.memory import activation_budget
 from bayescal.engine.params import Params
+from bayescal.engine.threads import threads_for
 from bayescal.methods import get_method, method_identity
 from bayescal.methods.contract import Method, Runs
 from bayescal.methods.hyperparameters import first_names, settings_of
@@ -100,17 +101,25 @@ def train_stack(
     # The identity hashes every feature, which takes longer than many a training: only where it is needed.
     identity = stack_identity(method, problem, runs) if kept is not None else ""
     observed: list[Params] = []
-    trained = train(
-        bound,
-        data,
-        checkpoint=kept / f"{identity[:24]}.safetensors" if kept is not None else None,
-        identity=identity,
-        on_progress=None if progress is None else lambda epochs: progress(len(runs) * epochs),
-        observe=(lambda _, params: observed.append(copies(params, bound.frozen))) if trajectory else None,
-        gradient_norms_every=gradient_norms_every,
-    )
+    with threads_for(step_operations(bound, data), problem.features.device):
+        trained = train(
+            bound,
+            data,
+            checkpoint=kept / f"{identity[:24]}.safetensors" if kept is not None else None,
+            identity=identity,
+            on_progress=None if progress is None else lambda epochs: progress(len(runs) * epochs),
+            observe=(lambda _, params: observed.append(copies(params, bound.frozen))) if trajectory else None,
+            gradient_norms_every=gradient_norms_every,
+        )
     path = {name: torch.stack([params[name] for params in observed]) for name in observed[0]} if trajectory else None
     return _result(method, runs, words, trained, path)
+
+
+def step_operations(bound: Method, data: StackData) -> float:
+    """Floating-point operations of a step of the whole stack, roughly; of all there is, where there are no steps."""
+    samples = training_samples(data)
+    steps = bound.steps(samples) if bound.trained_by_gradient else 1
+    return len(bound.runs) * bound.training_operations(samples) / max(1, steps)
 
 
 def _result(
