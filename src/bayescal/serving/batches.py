@@ -10,6 +10,9 @@ from dataclasses import fields
 import numpy as np
 
 from bayescal.estimator.prediction import Prediction
+from bayescal.util.free_memory import give_back_memory
+
+_TIDY = 16  # passes of a thread, whose batches differ in size: without, memory grows for thousands of requests
 
 Forward = Callable[[np.ndarray], Prediction]  # rows (N, …) → what is said of them
 
@@ -78,9 +81,13 @@ class Batches:
             thread.join()
 
     def _work(self) -> None:
+        passes = 0
         while (batch := self._next()) is not None:
             if batch:
                 self._answer(batch)
+                passes += 1
+                if passes % _TIDY == 0:
+                    give_back_memory()
 
     def _next(self) -> list[_Waiting] | None:
         """The requests of the next pass; None when there will be none."""
