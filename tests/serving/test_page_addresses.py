@@ -1,6 +1,7 @@
 """What the page asks of the server, as programs and other sites could ask it too."""
 
 import json
+import shutil
 
 import pytest
 from pages import Made, make
@@ -157,6 +158,24 @@ def test_what_was_taught_is_in_use_after_a_restart(made, tmp_path):
     assert again.state()["model"]["classes"] == ["dog", "guitar", "house", "zebra"]
     assert again.collection.store.damaged == 0
     assert again.state()["images"] == desk.state()["images"]
+
+
+@pytest.mark.parametrize("what", ["gone", "another model"])
+def test_a_taught_model_that_does_not_belong_here_is_not_used(made, tmp_path, what, monkeypatch):
+    desk = desk_of(made, tmp_path / "labels")
+    desk.label([(desk.collection.add(path.read_bytes(), path.name), "dog", None, None) for path in made.new])
+    desk.teach()
+    desk.jobs.join()
+    if what == "gone":
+        shutil.rmtree(tmp_path / "labels" / "models" / "1")
+        again = desk_of(made, tmp_path / "labels")
+    else:
+        monkeypatch.setattr(made.classifier.predictor_, "threshold", 0.123)  # learned anew
+        made.classifier.save(tmp_path / "model")
+        again = desk_of(made, tmp_path / "labels", model=False)
+        again.open(tmp_path / "model")
+    assert again.state()["model"]["number"] == 0
+    assert sum(entry["label"] is not None for entry in again.state()["images"]) == len(made.new)
 
 
 def test_teaching_that_is_stopped_changes_nothing(made, tmp_path, monkeypatch):

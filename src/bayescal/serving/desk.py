@@ -6,7 +6,10 @@ The model that the server was started with is never changed. Taught models are n
 which one is in use stands in the journal, so that a restart and other processes find the same.
 """
 
+import hashlib
+import logging
 import secrets
+import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
@@ -15,6 +18,7 @@ from typing import Any
 
 from bayescal.data.images import content_hash
 from bayescal.errors import BayescalError, DataError
+from bayescal.estimator.artifact import CONFIG
 from bayescal.estimator.base_predictor import BasePredictor
 from bayescal.serving import quality, start
 from bayescal.serving.collection import Collection
@@ -49,6 +53,7 @@ class Desk:
         self.base: BasePredictor | None = None  # the model that the server was started with
         self._collection: Collection | None = None
         self._in_use = 0  # number of the model that answers here
+        self._mark = ""  # of the model that the server was started with
 
     def open(self, model: Path, base: BasePredictor | None = None) -> None:
         """Work with this model from now on, and with what was taught to it before."""
@@ -56,6 +61,7 @@ class Desk:
         folder = self._labels or model.with_name(f"{model.name}-labels")
         with self._mutex:
             self.model, self.base, self._in_use = model, base, 0
+            self._mark = hashlib.sha256((model / CONFIG).read_bytes()).hexdigest()
             self._collection = Collection(base, LabelStore(folder))
             self.session = secrets.token_hex(8)
             self._follow()
@@ -90,11 +96,25 @@ class Desk:
             store = self._collection.store
             store.refresh()
             number = store.model.number
-            if number != self._in_use:
-                predictor = self.base if number == 0 else self._load(store.folder / MODELS / str(number))
-                self._collection.use(predictor)
-                self._answer_with(predictor)
-                self._in_use = number
+            if number == self._in_use:
+                return
+            predictor = self.base if number == 0 else self._taught(store)
+            if predictor is None:
+                store.use_model(0, {})
+                predictor = self.base
+            self._collection.use(predictor)
+            self._answer_with(predictor)
+            self._in_use = store.model.number
+
+    def _taught(self, store: LabelStore) -> BasePredictor | None:
+        """The taught model that the journal names; None if it is gone, or was taught to another model than this."""
+        if store.model.about.get("base") != self._mark:
+            return None
+        try:
+            return self._load(store.folder / MODELS / str(store.model.number))
+        except BayescalError as error:
+            logging.getLogger("bayescal").warning("the taught model is not used: %s", error)
+            return None
 
     # ---- what the page asks for -----------------------------------------------------------------------------------
 
@@ -199,9 +219,10 @@ class Desk:
             number = max([0, *(int(p.name) for p in (store.folder / MODELS).glob("[0-9]*") if p.name.isdigit())]) + 1
             before = _answers(collection)
             taught.predictor.save(store.folder / MODELS / str(number))
-            about = {**taught.about, "labels": len(images), "previous": store.model.number}
+            about = {**taught.about, "labels": len(images), "previous": store.model.number, "base": self._mark}
             store.use_model(number, about)
             self._follow()
+            shutil.rmtree(store.folder / CHECKPOINTS, ignore_errors=True)
             after = _answers(collection)
             changed = sum(after[image] != answer for image, answer in before.items() if image in after)
             return {**about, "number": number, "changed": changed, "others": len(after)}

@@ -6,6 +6,7 @@ server was started in; one that lies elsewhere can be typed.
 
 import os
 import re
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -115,8 +116,10 @@ def fit(path: str, output: str, reading: Reading | None = None) -> Path:
     check_output(target, overwrite=False)
     chosen = choose_training_data(_read(_existing(path), reading), [], None, None, seed=1)
     classifier = FewShotClassifier(verbose=True)
-    classifier.fit(chosen, checkpoints=target.with_name(f".{target.name}.checkpoints"))
+    checkpoints = target.with_name(f".{target.name}.checkpoints")  # of `bayescal fit` too
+    classifier.fit(chosen, checkpoints=checkpoints)
     classifier.save(target)
+    shutil.rmtree(checkpoints, ignore_errors=True)
     return target
 
 
