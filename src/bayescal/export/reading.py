@@ -81,6 +81,10 @@ class ExportedModel:
             unfamiliar=familiarity < self.unfamiliar_below,
         )
 
+    def predict_features(self, features: np.ndarray) -> Prediction:
+        """Part of what a server asks an engine for; the graph begins at the pixels."""
+        raise ArtifactError("an exported model takes images, not features")
+
 
 def usable_cores() -> int:
     """Cores this process may use, or fewer where OMP_NUM_THREADS says so."""
