@@ -10,7 +10,7 @@ from dataclasses import fields
 import numpy as np
 
 from bayescal.estimator.prediction import Prediction
-from bayescal.util.free_memory import give_back_memory
+from bayescal.util.trim_memory import give_back_memory
 
 _TIDY = 16  # passes of a thread, whose batches differ in size: without, memory grows for thousands of requests
 
