@@ -56,7 +56,7 @@ class Measured:
 
     def __init__(self, backbone: Backbone, cache: Path | None):
         self.backbone = backbone
-        self.bank = FeatureBank(backbone, cache)
+        self.bank = FeatureBank(backbone, cache or "auto")
 
     def encode(self, images: Sequence[ImageSource]) -> Encoded:
         encoded = self.bank.encode(images, progress=sys.stderr.isatty())

@@ -255,7 +255,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     backbone = load_backbone(arguments.backbone, "cpu")
-    bank = FeatureBank(backbone, arguments.cache)
+    bank = FeatureBank(backbone, arguments.cache or "auto")
     cases = {
         Path(path).name: measure(path, [p for p in arguments.data if p != path], arguments.seeds, backbone, bank)
         for path in arguments.data

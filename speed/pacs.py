@@ -30,7 +30,7 @@ def features_part(folder: Path, cache: Path) -> dict[str, Any]:
     paths = read_manifest(folder).paths
     backbone = load_backbone("mini")
     started = time.perf_counter()
-    encoded = FeatureBank(backbone, cache).encode(paths, progress=sys.stderr.isatty())
+    encoded = FeatureBank(backbone, cache or "auto").encode(paths, progress=sys.stderr.isatty())
     seconds = time.perf_counter() - started
     return {
         "seconds": seconds,

@@ -97,7 +97,7 @@ def from_files(backbone: Backbone, paths: list[str], threads: int | None, batch:
 
     def work() -> None:
         with tempfile.TemporaryDirectory(prefix="bayescal-speed-") as cache:
-            bank = FeatureBank(backbone, cache, workers=threads, batch_size=batch)
+            bank = FeatureBank(backbone, cache or "auto", workers=threads, batch_size=batch)
             if bank.encode(paths).computed != len(paths):
                 raise AssertionError("not every image was encoded once")
 

@@ -97,7 +97,7 @@ def open_cases(path: str, backbone: Backbone, seeds: Sequence[int], cache: Path 
     hashes = contents.hexes()
     drawn = [(seed, _draw(manifest, hashes, fold, seed)) for fold in dataset.folds(manifest) for seed in seeds]
     rows = np.unique(np.concatenate([np.concatenate([split.train, split.val]) for _, split in drawn]))
-    encoded = FeatureBank(backbone, cache).encode([manifest.paths[row] for row in rows], progress=True)
+    encoded = FeatureBank(backbone, cache or "auto").encode([manifest.paths[row] for row in rows], progress=True)
     environments = manifest.environment_ids[rows]
     problem = Problem.of(
         backbone,

@@ -324,3 +324,23 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_work(model, shapes
         assert said in result.err
     assert [path.name for path in tmp_path.iterdir()] == ["image.png"]
     assert run("predict", model, image, "--json", "--csv").code == 2
+
+
+def test_images_that_are_asked_about_are_not_kept_unless_wanted(model, shapes, tmp_path, monkeypatch):
+    image = next(shapes.rglob("*.png"))
+    monkeypatch.setenv("BAYESCAL_CACHE", str(tmp_path / "users"))
+    plain = run("predict", model, image, "--json")
+    assert plain.code == 0
+    assert not (tmp_path / "users").exists()
+    kept = run("predict", model, image, "--json", "--cache", tmp_path / "cache")
+    assert kept.out == plain.out
+    assert any((tmp_path / "cache").rglob("*.rows"))
+
+
+def test_a_cache_that_cannot_be_written_to_is_a_note(model, shapes, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    result = run("predict", model, next(shapes.rglob("*.png")), "--json", "--cache", tmp_path / "file")
+    assert result.code == 0
+    assert result.json[0]["status"] == "ok"
+    assert "Note: " in result.err
+    assert "goes on without it" in " ".join(result.err.split())

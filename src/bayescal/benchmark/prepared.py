@@ -158,7 +158,7 @@ def prepare_dataset(
 
     `encoder`: what encodes images that the cache does not have; None: this process.
     """
-    from bayescal.features import FeatureBank
+    from bayescal.features import AUTO, FeatureBank
     from bayescal.features.extract import compute, digest_all, hex_of
     from bayescal.features.threads import usable_cores
 
@@ -175,7 +175,7 @@ def prepare_dataset(
     }
     drawn = [splits.rows for splits in found.values()]
     wanted = np.unique(np.concatenate([*drawn, _base_to_new_rows(dataset, manifest)]))
-    bank = FeatureBank(backbone, cache, encoder=encoder or compute)
+    bank = FeatureBank(backbone, cache or AUTO, encoder=encoder or compute)
     features = _encode(bank, dataset, manifest, wanted, digests, progress=progress)
     rows = np.full(len(manifest), -1)
     rows[wanted] = np.arange(len(wanted))

@@ -135,10 +135,10 @@ def _measure(
     from bayescal.end_to_end import load_model
     from bayescal.estimator.evaluating import evaluate_images
     from bayescal.estimator.labelled_images import LabelledImages
-    from bayescal.features import FeatureBank
+    from bayescal.features import AUTO, FeatureBank
 
     predictor = load_model(model, backbone, device)
-    bank = FeatureBank(predictor.backbone, folder=cache)
+    bank = FeatureBank(predictor.backbone, folder=cache or AUTO)
     return predictor, evaluate_images(predictor, bank, LabelledImages.from_manifest(manifest), shows_progress())
 
 

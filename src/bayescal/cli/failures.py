@@ -17,7 +17,7 @@ from bayescal.cli.screen import note, say
 from bayescal.errors import BayescalError, BayescalWarning
 
 USER_ERROR, BUG, INTERRUPTED = 2, 1, 130
-RESUMABLE = ("fit", "predict", "evaluate", "bench")
+RESUMABLE = ("fit", "evaluate", "bench")
 SHOWN_NOTES = 12  # a data set with 200 classes could have a note about each of them
 
 # What the machine refuses and the user can put right, with the words for it.

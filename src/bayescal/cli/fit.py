@@ -219,7 +219,7 @@ def fit(
         views=views,
         options=options,
         seed=seed,
-        cache=cache,
+        cache=cache or "auto",
         device=device,
         verbose=shows_progress(quiet),
     )

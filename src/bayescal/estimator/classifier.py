@@ -22,6 +22,7 @@ from bayescal.estimator.prediction import Prediction
 from bayescal.estimator.predictor import MethodPredictor
 from bayescal.estimator.training_data import TrainingData, choose_training_data
 from bayescal.evaluation.expected import ExpectedAccuracy
+from bayescal.features import AUTO as AUTO_CACHE
 from bayescal.features import FeatureBank
 from bayescal.methods import get_method, method_reference
 from bayescal.methods.contract import Method
@@ -54,7 +55,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     class_words, environment_words : what to call a class or environment, {label: "words"}; others are derived from
         the label itself ("art_painting" → "art painting").
     seed : fixes the split, the initialisation and every random number.
-    cache : folder of the feature cache; None is the user's cache folder.
+    cache : folder of the feature cache; "auto" is the user's own, for learning and evaluating, and none for predicting;
+        None is none at all.
     device : "cpu", "cuda", …
     verbose : show progress bars.
 
@@ -104,7 +106,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         class_words: Mapping[Any, str] | None = None,
         environment_words: Mapping[Any, str] | None = None,
         seed: int = 1,
-        cache: str | Path | None = None,
+        cache: str | Path | None = AUTO_CACHE,
         device: str = "cpu",
         verbose: bool = False,
     ):
@@ -179,7 +181,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         already is relabelled where its labels differ, and else left out. `compare`: measure what the images changed.
         """
         self._check_fitted()
-        bank = self._bank()
+        bank = self._bank(self.cache)
         named = images if isinstance(images, Manifest) else None
         words: dict[str, Words] = {
             "class_words": _among(self.class_words, named.classes if named else classes),
@@ -269,7 +271,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     def details(self, images: Sequence[Any]) -> Prediction:
         """Everything the classifier can say about each image; one that cannot be read is an error."""
         self._check_fitted()
-        encoded = self._bank().encode(as_list(images), progress=self.verbose)
+        cache = None if self.cache == AUTO_CACHE else self.cache  # images that are asked about once are not kept
+        encoded = self._bank(cache).encode(as_list(images), progress=self.verbose)
         if encoded.failures:
             raise DataError(encoded.describe_failures("could not be read"))
         return self.predictor_.details(encoded.features)
@@ -291,7 +294,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             data = LabelledImages.from_manifest(images)
         else:
             data = LabelledImages.from_lists(images, classes, environments)
-        return evaluate_images(self.predictor_, self._bank(), data, self.verbose)
+        return evaluate_images(self.predictor_, self._bank(self.cache), data, self.verbose)
 
     @property
     def threshold_(self) -> float:
@@ -311,8 +314,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         self._check_fitted()
         return self.predictor_.record
 
-    def _bank(self) -> FeatureBank:
-        return FeatureBank(self.predictor_.backbone, folder=self.cache)
+    def _bank(self, folder: str | Path | None = None) -> FeatureBank:
+        return FeatureBank(self.predictor_.backbone, folder)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "predictor_"):
@@ -333,7 +336,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         path: str | Path,
         *,
         backbone: str | None = None,
-        cache: str | Path | None = None,
+        cache: str | Path | None = AUTO_CACHE,
         device: str = "cpu",
         verbose: bool = False,
     ) -> "FewShotClassifier":

@@ -16,8 +16,10 @@ from bayescal.features.content_index import ContentIndex
 from bayescal.features.decode import ImageRequest, Rows
 from bayescal.features.extract import compute, undecodable
 from bayescal.features.feature_rows import Failure, FeatureRows, describe_failures
-from bayescal.features.store import RowStore
+from bayescal.features.memory_rows import CacheOrMemory, MemoryRows, Store
 from bayescal.features.threads import usable_cores
+
+AUTO = "auto"  # the user's own cache folder
 
 # Part of the folder's name: raise the number when the transform changes, and old features are not found any more.
 _PLAIN, _VIEWS = "plain-1", "views-1"
@@ -62,7 +64,8 @@ class FeatureBank:
     Parameters
     ----------
     backbone : the model that encodes (`load_backbone`).
-    folder : of the cache; None: $BAYESCAL_CACHE, or `bayescal` in the user's cache folder.
+    folder : of the cache; "auto": $BAYESCAL_CACHE, or `bayescal` in the user's cache folder; None: no cache. One that
+        cannot be written to is a warning, and features stay in memory.
     workers : threads; None: one per usable core.
     batch_size : images per call of the model on an accelerator.
     encoder : encodes the images that the cache does not have; by default this process does.
@@ -85,17 +88,17 @@ class FeatureBank:
     def __init__(
         self,
         backbone: ImageEncoder,
-        folder: str | os.PathLike[str] | None = None,
+        folder: str | os.PathLike[str] | None = AUTO,
         workers: int | None = None,
         batch_size: int = 64,
         encoder: Encoder = compute,
     ):
         self.backbone = backbone
-        self.folder = Path(folder) if folder is not None else default_folder()
+        self.folder = None if folder is None else default_folder() if folder == AUTO else Path(folder)
         self.workers = workers or usable_cores()
         self.batch_size = batch_size
         self.encoder = encoder
-        self._stores: dict[str, RowStore] = {}
+        self._stores: dict[str, Store] = {}
 
     def encode(
         self, sources: Sequence[ImageSource], *, progress: bool = False, contents: ContentIndex | None = None
@@ -140,11 +143,13 @@ class FeatureBank:
         wanted = (ImageRequest(i, sources[i], "", (0,)) for i in contents.distinct.tolist())
         return undecodable(wanted, len(contents), Transform(self.backbone.preprocess), self.workers)
 
-    def _store(self, transform: str) -> RowStore:
-        if transform not in self._stores:
+    def _store(self, transform: str) -> Store:
+        if transform not in self._stores and self.folder is None:
+            self._stores[transform] = MemoryRows(self.backbone.dim)
+        elif transform not in self._stores and self.folder is not None:
             about = {"fingerprint": self.backbone.fingerprint, "transform": transform}
             folder = self.folder / "features" / f"{self.backbone.fingerprint}-{transform}"
-            self._stores[transform] = RowStore(folder, self.backbone.dim, about)
+            self._stores[transform] = CacheOrMemory(folder, self.backbone.dim, about)
         return self._stores[transform]
 
 

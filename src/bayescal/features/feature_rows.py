@@ -14,7 +14,8 @@ from bayescal.errors import BackboneError, BayescalWarning, DataError
 from bayescal.features.content_index import ContentIndex
 from bayescal.features.decode import ImageRequest, Rows
 from bayescal.features.extract import name_of
-from bayescal.features.store import RowStore, make_keys
+from bayescal.features.memory_rows import Store
+from bayescal.features.store import make_keys
 from bayescal.util.progress import Bar, progress_bar
 
 _BLOCK = 1 << 16  # rows that are looked up at once
@@ -59,7 +60,7 @@ class FeatureRows:
         sources: Sequence[ImageSource],
         contents: ContentIndex,
         views: int | None,
-        store: RowStore,
+        store: Store,
         compute: Compute,
         model: str,
         progress: bool = False,
@@ -103,7 +104,7 @@ class FeatureRows:
             again, where = np.unique(images[at], return_index=True)
             self._complete(again, missing[where])
         raise DataError(
-            f"features that were just stored in {self._store.folder} cannot be read back. Is another program deleting "
+            f"features that were just stored in {self._store.where} cannot be read back. Is another program deleting "
             "files there? Set BAYESCAL_CACHE to another folder."
         )
 
@@ -136,7 +137,7 @@ class FeatureRows:
             damaged += bad
         if damaged:
             warnings.warn(
-                f"{damaged} damaged rows in the feature cache {self._store.folder} are computed again",
+                f"{damaged} damaged rows in the feature cache {self._store.where} are computed again",
                 BayescalWarning,
                 stacklevel=4,
             )

@@ -26,11 +26,12 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from bayescal.errors import DataError
+from bayescal.features.compaction import hold, join_small_segments
 from bayescal.util.atomic import sync, sync_folder, write_text
 from bayescal.util.jsonable import loads
 
@@ -39,6 +40,7 @@ _RECORD = np.dtype([("key", KEY), ("crc", "<u4")])
 _PARTS = np.dtype([("head", "<u8"), ("tail", "V24"), ("view", "<u4")])  # of a key
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)  # makes the views of an image differ in their tags
 _FORMAT = 1
+_UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
 _WINDOW = 1 << 24  # bytes of a file that are mapped at a time
 _SPARSE = 8  # where less than one byte in so many is wanted, the disk need not read ahead
 _BATCH = 1 << 16  # records that are indexed at a time
@@ -69,12 +71,17 @@ class RowStore:
         self._row = np.dtype(("<f4", (dim,)))
         self._segment: tuple[int, str, int] | None = None  # process, name, rows written
         self._flushed = time.monotonic()
+        self._held: IO[bytes] | None = None  # the keys of that segment, open for the lock on it
         self._forget()
         _check_header(folder, {"format": _FORMAT, "dim": dim, **about})
         _clear_orphans(folder)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_segment": None}  # a copy must not append to the same file
+        return {**self.__dict__, "_segment": None, "_held": None}  # a copy must not append to the same file
+
+    @property
+    def where(self) -> str:
+        return str(self.folder)
 
     def has(self, keys: np.ndarray) -> np.ndarray:
         """Which of `keys` (K,) are there, (K,). Rows are not looked at: one that is damaged counts."""
@@ -86,22 +93,33 @@ class RowStore:
 
     def read(self, keys: np.ndarray, out: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, int]:
         """Put the rows of `keys` (K,) into out[at]; returns which were found (K,) and how many were damaged."""
-        self._refresh()
         found = np.zeros(len(keys), dtype=bool)
         met = np.zeros(len(keys), dtype=bool)
-        for todo, where in self._candidates(keys, found):
-            same, crcs = self._crcs(where, keys[todo])
-            todo = todo[same]
-            met[todo] = True
-            found[todo] = self._read_checked(where[same], crcs[same], keys[todo], out, at[todo])
+        for _ in range(2):  # again where another process has joined segments in between
+            self._refresh()
+            before = dict(self._sizes)
+            for todo, where in self._candidates(keys, found):
+                same, crcs = self._crcs(where, keys[todo])
+                todo = todo[same]
+                met[todo] = True
+                found[todo] = self._read_checked(where[same], crcs[same], keys[todo], out, at[todo])
+            if found.all() or before.keys() <= self._segment_names():
+                break
         return found, int((met & ~found).sum())
+
+    def _counts(self) -> dict[str, int]:
+        """Complete rows of each segment that has any."""
+        return {name: n for name in sorted(self._segment_names()) if (n := self._count(name)[0])}
+
+    def _segment_names(self) -> set[str]:
+        return {entry.name[: -len(".keys")] for entry in os.scandir(self.folder) if entry.name.endswith(".keys")}
 
     def append(self, keys: np.ndarray, rows: np.ndarray, remaining: int = 0) -> None:
         """Write rows (n, D). `remaining`: rows still to come, for the message when the disk is full."""
         rows = np.ascontiguousarray(rows, dtype="<f4")
         records = np.empty(len(keys), dtype=_RECORD)
         records["key"] = keys
-        records["crc"] = [_crc(k, row) for k, row in zip(_raw(keys), rows, strict=True)]
+        records["crc"] = [_crc(k, row) for k, row in zip(raw_keys(keys), rows, strict=True)]
         with _APPENDING:
             name, written = self._own_segment()
             self._segment = None  # until both files are complete: never append behind a half-written row
@@ -111,7 +129,7 @@ class RowStore:
             except OSError as error:
                 _cut(self.folder / f"{name}.rows", written * self._row.itemsize)
                 needed = (len(rows) + remaining) * (self._row.itemsize + _RECORD.itemsize)
-                raise DataError(_write_problem(self.folder, error, needed)) from error
+                raise _write_problem(self.folder, error, needed) from error
             self._segment = (os.getpid(), name, written + len(rows))
             if time.monotonic() - self._flushed > _FLUSH_SECONDS:
                 self._flush(name)
@@ -135,7 +153,15 @@ class RowStore:
             process, name, written = self._segment
             if process == os.getpid() and self._count(name) == (written, 0):
                 return name, written
-        return secrets.token_hex(8), 0
+        name = secrets.token_hex(8)
+        try:
+            with suppress(OSError):  # a full disk stops no command here: there is nothing new in what is joined
+                join_small_segments(self.folder, self._counts(), self._row, _RECORD)
+            self._held = open(self.folder / f"{name}.keys", "ab")  # noqa: SIM115 - open as long as the segment is ours
+        except OSError as error:
+            raise _write_problem(self.folder, error, _RECORD.itemsize) from error
+        hold(self._held)
+        return name, 0
 
     def _count(self, name: str) -> tuple[int, int]:
         """Complete rows of a segment, and the bytes that follow them."""
@@ -157,8 +183,7 @@ class RowStore:
 
     def _refresh(self) -> None:
         """Index what has been added since the last time; all anew where something is gone."""
-        names = sorted(entry.name[: -len(".keys")] for entry in os.scandir(self.folder) if entry.name.endswith(".keys"))
-        sizes = {name: n for name in names if (n := self._count(name)[0])}
+        sizes = self._counts()
         if sizes == self._sizes:
             return
         if any(sizes.get(name, 0) < n for name, n in self._sizes.items()):
@@ -225,7 +250,7 @@ class RowStore:
         """Copy the rows at index positions `where` (k,) to out[at]; returns which of them were whole (k,)."""
         whole = np.zeros(len(where), dtype=bool)
         for mine, rows in self._stored(where, "rows", self._row):
-            computed = [_crc(key, row) for key, row in zip(_raw(keys[mine]), rows, strict=True)]
+            computed = [_crc(key, row) for key, row in zip(raw_keys(keys[mine]), rows, strict=True)]
             good = np.array(computed, dtype=np.uint32) == crcs[mine]
             whole[mine] = good
             out[at[mine[good]]] = rows[good]
@@ -268,7 +293,7 @@ def _tags(keys: np.ndarray) -> np.ndarray:
     return parts["head"] ^ (parts["view"] * _SPREAD)
 
 
-def _raw(keys: np.ndarray) -> list[bytes]:
+def raw_keys(keys: np.ndarray) -> list[bytes]:
     """Keys as bytes of full length; numpy itself drops zero bytes at the end."""
     data = np.ascontiguousarray(keys).tobytes()
     return [data[i : i + KEY.itemsize] for i in range(0, len(data), KEY.itemsize)]
@@ -313,7 +338,7 @@ def _check_header(folder: Path, expected: dict[str, Any]) -> None:
             write_text(path, json.dumps(expected, indent=2) + "\n")
         text = path.read_bytes()
     except OSError as error:
-        raise DataError(_write_problem(folder, error, 4096)) from error
+        raise _write_problem(folder, error, 4096) from error
     try:
         found = loads(text)
     except ValueError:
@@ -327,15 +352,19 @@ def _check_header(folder: Path, expected: dict[str, Any]) -> None:
         )
 
 
-def _write_problem(folder: Path, error: OSError, needed: int) -> str:
+class UnwritableCache(DataError):
+    """Nothing can be written to the folder of the cache, now or later."""
+
+
+def _write_problem(folder: Path, error: OSError, needed: int) -> DataError:
     if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", None)):
         existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         free = shutil.disk_usage(existing).free
-        return (
+        return DataError(
             f"the disk is full: features in {folder} need {_megabytes(needed)} more and {_megabytes(free)} are "
             "free. Make room, or set BAYESCAL_CACHE to a folder on another disk; finished features are kept."
         )
-    return (
+    return (UnwritableCache if error.errno in _UNWRITABLE else DataError)(
         f"features cannot be written to {folder}: {error.strerror or error}. "
         "Set BAYESCAL_CACHE to a folder that can be written to."
     )
