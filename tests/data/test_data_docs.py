@@ -27,10 +27,20 @@ def test_the_worked_example_of_a_dataset_runs(tmp_path, monkeypatch, capsys):
 
 def test_the_table_of_names_is_true():
     text = (DOCS / "data-layout.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(.+?)` \| (.+?) \|$", text, re.M)
+    rows = re.findall(r"^\| `(.+?)` \| (.+?) \|$", text.partition("## Names are words")[2], re.M)
     assert len(rows) == 5
     for name, words in rows:
         assert to_words(name) == words
+
+
+def test_the_table_of_layouts_is_true():
+    text = (DOCS / "data-layout.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(.+?)` \| `--layout (\S+)( --class-from-name)?`", text, re.M)
+    assert len(rows) == 7
+    for name, layout, from_name in rows:
+        labels = read_labels("data", [name], Layout.parse(layout, bool(from_name)))
+        assert labels.classes == ["airport" if from_name else "dog"]
+        assert labels.environments[0] in ("photo", "rome") or "environment" not in layout
 
 
 def test_the_examples_of_a_csv_and_a_json_file_are_read(tmp_path):

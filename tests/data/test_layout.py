@@ -41,6 +41,7 @@ YEARS, MONTHS = ("2022", "2023"), ("05", "06", "11")
         (product(("mnist", "svhn"), tuple("0123456789")), "environment/class"),
         (product(tuple("0123456789")), "class"),
         (product(YEARS, CLASSES), "environment/class"),
+        (product(ENVIRONMENTS, ("zebra",)), "environment/class"),  # one new class, to be added to a model
     ],
 )
 def test_usual_layouts_are_found(tree, layout):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bayescal.cli.layout_options import DATA_HELP, ClassFromName, Columns, Layout, read_data
 from bayescal.cli.options import Cache, Device, Force, Model, MovedBackbone
 
 if TYPE_CHECKING:
@@ -18,12 +19,7 @@ if TYPE_CHECKING:
 
 def add(
     model: Model,
-    more: Annotated[
-        Path,
-        typer.Argument(
-            metavar="MORE", help="Labelled images: a folder, CSV or JSON as for `bayescal fit`.", show_default=False
-        ),
-    ],
+    more: Annotated[str, typer.Argument(metavar="MORE", help=DATA_HELP, show_default=False)],
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="MODEL2", help="Where the new model goes.", show_default=False)
     ],
@@ -33,6 +29,9 @@ def add(
     compare: Annotated[
         bool, typer.Option("--compare/--no-compare", help="Measure what the images changed, on themselves.")
     ] = True,
+    layout: Layout = None,
+    class_from_name: ClassFromName = False,
+    columns: Columns = None,
     backbone: MovedBackbone = None,
     cache: Cache = None,
     device: Device = "cpu",
@@ -44,7 +43,6 @@ def add(
     learned anew from all of them in seconds. An image that it has already is relabelled where its label differs.
     """
     from bayescal.cli.screen import out, shows_progress
-    from bayescal.data import read_manifest
     from bayescal.end_to_end import load_model
     from bayescal.estimator.adding import add_images
     from bayescal.estimator.artifact import check_output
@@ -54,7 +52,7 @@ def add(
 
     check_output(output, force)
     output = Path(os.path.abspath(output))
-    manifest = read_manifest(more)
+    manifest = read_data(more, layout, class_from_name, columns)
     if environment is not None:
         manifest = _from(manifest, environment)
     chosen = choose_training_data(manifest, [], None, None, 1)

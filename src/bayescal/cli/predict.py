@@ -25,7 +25,8 @@ def predict(
         list[str],
         typer.Argument(
             metavar="IMAGES...",
-            help="Image files, folders (with all below them), patterns such as 'new/*.jpg'; - reads a list from stdin.",
+            help="Image files, folders (with all below them), archives, URLs, patterns such as 'new/*.jpg'; - reads a "
+            "list from stdin.",
             show_default=False,
         ),
     ],

@@ -55,6 +55,26 @@ _MONTHS = frozenset(
 )
 _DATES = ("%Y-%m-%d", "%Y-%m", "%Y%m%d", "%d-%m-%Y", "%m-%d-%Y", "%d-%m-%y", "%Y-%j")
 _DIGITS = frozenset("0123456789")
+_GENERIC = frozenset(
+    [
+        "images",
+        "image",
+        "imgs",
+        "img",
+        "photos",
+        "photo",
+        "pictures",
+        "pics",
+        "frames",
+        "files",
+        "data",
+        "raw",
+        "rgb",
+        "jpg",
+        "jpeg",
+        "png",
+    ]
+)
 _SHOWN = 4
 
 
@@ -242,8 +262,8 @@ def _doubt(folders: Sequence[tuple[str, ...]], depth: int) -> tuple[str, list[tu
             meant: list[tuple[str, ...]] = [(CLASS,)]
             return told, meant + ([(ENVIRONMENT, *(ANY,) * (deeper - 1), CLASS)] if deeper is not None else [])
         return told, [(ENVIRONMENT, CLASS)]
-    if len(second) == 1 and len(first) > 1:
-        return f"there would be one class, {next(iter(second))}, and at least two classes are needed", [
+    if len(second) == 1 and len(first) > 1 and next(iter(second)).lower() in _GENERIC:
+        return f"there would be one class, {next(iter(second))}", [
             (CLASS,),
             (ENVIRONMENT, ANY, CLASS),
         ]

@@ -141,8 +141,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        images : paths, PIL images or arrays; or a `Manifest`, which has the labels too and whose splits are respected:
-            train images are learned from, val images choose and calibrate, test images are never touched.
+        images : paths, URLs, bytes of files, PIL images or arrays; or a `Manifest`, which has the labels too and whose
+            splits are respected: train images are learned from, val images choose and calibrate, test images are never
+            touched.
         classes, environments : one label per image. Without environments, all images are taken to be from one.
         validation : marks the images to validate on, where the split is given and not to be drawn.
         checkpoints : a folder; with it, a training that was interrupted continues.

@@ -1,5 +1,7 @@
 """FewShotClassifier: every kind of image and label, words for labels, images that cannot be read."""
 
+import io
+
 import numpy as np
 import pytest
 
@@ -17,6 +19,8 @@ def test_every_kind_of_image_gives_the_same_answer(fitted, fresh, tmp_path):
         paths,
         [str(path) for path in paths],
         np.array([str(path) for path in paths]),
+        [path.read_bytes() for path in paths],
+        [io.BytesIO(path.read_bytes()) for path in paths],
         [np.asarray(image) for image in fresh.images],
         np.stack([np.asarray(image) for image in fresh.images]),
         (image.convert("RGBA") for image in fresh.images),
