@@ -5,6 +5,7 @@ from pathlib import Path
 
 from bayescal.data import read_image, read_manifest, to_words
 from bayescal.data.datasets import dataset_names, get_dataset
+from bayescal.data.layout import Layout, read_labels
 
 DOCS = Path(__file__).parents[2] / "docs"
 
