@@ -327,7 +327,8 @@ class Method(abc.ABC):
 
     def steps(self, train: Samples) -> int:
         """Steps of one run's training."""
-        return self.runs["epochs"] * math.ceil(train.labels.shape[1] / self.runs["batch_size"])
+        size = max(1, self.runs["batch_size"])  # a smaller one is refused when training begins
+        return self.runs["epochs"] * math.ceil(train.labels.shape[1] / size)
 
     def images_at_once(self, n: int, samples: int = 1) -> int:
         """How many of n images a call of `logits` is given."""
