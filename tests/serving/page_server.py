@@ -26,6 +26,7 @@ for line in sys.stdin:
         print(number, flush=True)
         continue
     os.chdir(wanted["cwd"])
+    sys.stdin = open(os.devnull)  # noqa: SIM115  # this one's own: the other has been read from
     model = [] if wanted["model"] is None else [wanted["model"]]
     sys.argv = ["bayescal", "serve", *model, "--port", str(wanted["port"]), "--backbone", name]
     sys.exit(main())

@@ -112,7 +112,7 @@ function calibration(found) {
     svg("circle", { cx: x(bin.x), cy: y(bin.y), r: 4 + 9 * Math.sqrt(bin.n / most), class: "bin", tabindex: "0" }),
     `Of ${count(bin.n, "answer")} with about ${percent(bin.x)} confidence, ${percent(bin.y)} were right.`));
   return h("figure", {},
-    svg("svg", { viewBox: `0 0 ${left + side + 16} ${side + 60}`, class: "calibration", role: "group", "aria-label": text },
+    svg("svg", { viewBox: `0 0 ${left + side + 30} ${side + 60}`, class: "calibration", role: "group", "aria-label": text },
       ticks.map((t) => [
         svg("line", { x1: x(0), x2: x(1), y1: y(t), y2: y(t), class: "gridline" }),
         svg("line", { x1: x(t), x2: x(t), y1: y(0), y2: y(1), class: "gridline" }),
