@@ -13,6 +13,12 @@ from bayescal.backbones import Backbone, load_backbone
 from small_runs import _words, make_runs  # noqa: F401
 
 
+def pytest_addoption(parser) -> None:
+    group = parser.getgroup("faults", "the fault campaign (tests/faults)")
+    group.addoption("--faults-long", action="store_true", help="forty times as many kills and damages")
+    group.addoption("--faults-seed", type=int, help="repeat a campaign; a test that fails prints its seed")
+
+
 @pytest.fixture(scope="session")
 def mini() -> Backbone:
     """The embedded backbone, loaded once."""

@@ -1,0 +1,132 @@
+"""Damaged files: what is read from them is what was written, or it is refused. Never something else."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from campaign import spoil
+
+import tiny
+from bayescal.benchmark.bundle import load_bundle
+from bayescal.benchmark.results import read_section
+from bayescal.benchmark.store import Store, sqlite_url
+from bayescal.errors import BayescalError, BayescalWarning
+from bayescal.estimator.artifact import CONFIG, TENSORS, read_artifact, write_artifact
+from bayescal.features.store import RowStore, make_keys
+from bayescal.methods import get_method
+from bayescal.methods.hyperparameters import default_config
+from bayescal.training.stack import train_runs
+from benches import record
+from old_files import OLD
+
+pytestmark = pytest.mark.filterwarnings("ignore::bayescal.errors.BayescalWarning")
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_checkpoints(tmp_path, r, rounds):
+    problem = tiny.tiny_problem()
+    run = tiny.tiny_run(default_config(get_method("bayes-cal").space, tiny.Defaults, epochs=1), 1)
+    fresh = train_runs("bayes-cal", problem, [run], checkpoints=tmp_path)[0]
+    (path,) = tmp_path.glob("*.safetensors")
+    whole = path.read_bytes()
+    for _ in range(10 * rounds):
+        path.write_bytes(spoil(whole, r))
+        again = train_runs("bayes-cal", problem, [run], checkpoints=tmp_path)[0]
+        assert same(fresh.params, again.params)
+        assert fresh.curves == again.curves
+
+
+def test_records(tmp_path, r, rounds):
+    store = Store(sqlite_url(tmp_path))
+    written = {key: record(key=key, scores={"val": {"accuracy": r.random()}}) for key in "abcdefgh"}
+    store.add(written.values())
+    store.engine.dispose()
+    path, whole = tmp_path / "study.db", (tmp_path / "study.db").read_bytes()
+    for _ in range(30 * rounds):
+        path.write_bytes(spoil(whole, r))
+        try:
+            opened = Store(sqlite_url(tmp_path), create=False)
+            found = list(opened.find())
+        except BayescalError:
+            continue
+        finally:
+            for rest in tmp_path.glob("study.db-*"):
+                rest.unlink()
+        opened.engine.dispose()
+        assert all(one == written.get(one.key) for one in found)
+
+
+def test_results(tmp_path, r, rounds):
+    whole = read_section(OLD / "results" / "sections" / "main.json")
+    sealed = type(whole)(**{**vars(whole), "checked": True})
+    path = sealed.save(tmp_path)
+    content = path.read_bytes()
+    for _ in range(60 * rounds):
+        path.write_bytes(spoil(content, r))
+        try:
+            assert read_section(path) == sealed
+        except BayescalError as error:
+            assert str(path) in str(error)  # noqa: PT017
+
+
+def test_models(tmp_path, r, rounds):
+    tensors = {"a": torch.randn(40), "b": torch.arange(7)}
+    write_artifact(tmp_path / "model", tensors, {"method": "x", "classes": ["a", "b"]})
+    files = {name: (tmp_path / "model" / name).read_bytes() for name in (CONFIG, TENSORS)}
+    config = read_artifact(tmp_path / "model")[1]
+    for _ in range(60 * rounds):
+        name = r.choice((CONFIG, TENSORS))
+        (tmp_path / "model" / name).write_bytes(spoil(files[name], r))
+        try:
+            found, about = read_artifact(tmp_path / "model")
+        except BayescalError:
+            continue
+        finally:
+            (tmp_path / "model" / name).write_bytes(files[name])
+        assert same(found, tensors)
+        assert about == config
+
+
+def test_bundles(tmp_path, r, rounds):
+    as_written, whole = load_bundle(OLD / "shapes.bundle"), (OLD / "shapes.bundle").read_bytes()
+    path = tmp_path / "shapes.bundle"
+    for _ in range(8 * rounds):
+        path.write_bytes(spoil(whole, r))
+        try:
+            found = load_bundle(path)
+        except BayescalError:
+            continue
+        assert torch.equal(found.problem.features, as_written.problem.features)
+        assert found.hashes == as_written.hashes
+
+
+def test_cached_features(tmp_path, r, rounds):
+    rows = np.random.default_rng(0).normal(size=(20, 6)).astype("<f4")
+    keys = make_keys([f"{i:064x}" for i in range(20)], [0])
+    RowStore(tmp_path, 6, {}).append(keys, rows)
+    files = [*tmp_path.glob("*.rows"), *tmp_path.glob("*.keys")]
+    whole = {path: path.read_bytes() for path in files}
+    for _ in range(30 * rounds):
+        path = r.choice(files)
+        path.write_bytes(spoil(whole[path], r))
+        out = np.full((20, 6), np.nan, dtype="<f4")
+        found, _ = RowStore(tmp_path, 6, {}).read(keys, out, np.arange(20))
+        path.write_bytes(whole[path])
+        assert np.array_equal(out[found], rows[found])
+
+
+def test_every_record_that_is_left_out_is_named(tmp_path, r):
+    store = Store("sqlite://")
+    store.add([record(key="a")])
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE bayescal_records SET body = '{}'")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", BayescalWarning)
+        assert list(store.find()) == []
+    assert "the record a" in str(said[0].message)
+    assert json.loads(json.dumps(record(key="a").to_json()))["checksum"]
