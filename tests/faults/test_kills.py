@@ -30,7 +30,7 @@ def test_fit(tmp_path, data, r, rounds):
     as_it_should_be = (tmp_path / "undisturbed" / "model.safetensors").read_bytes()
     for number in range(rounds):
         command = [*learn, "-o", tmp_path / "model", "--cache", tmp_path / f"cache-2-{number}"]
-        repeat(command, tmp_path, 2, r, seconds)
+        repeat(command, tmp_path, 1, r, seconds)
         assert (tmp_path / "model" / "model.safetensors").read_bytes() == as_it_should_be
         shutil.rmtree(tmp_path / f"cache-2-{number}")
 
@@ -43,7 +43,7 @@ def test_report(tmp_path, r, rounds):
     assert code == 0
     for number in range(rounds):
         target = tmp_path / f"killed-{number}"
-        repeat([*command, target], target.parent, 2, r, seconds)
+        repeat([*command, target], target.parent, 1, r, seconds)
         found, expected = contents(target), contents(tmp_path / "undisturbed")
         assert found.keys() == expected.keys()
         assert found["report.md"] == expected["report.md"]

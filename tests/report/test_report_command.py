@@ -13,6 +13,7 @@ from bayescal.benchmark.results import read_section
 from bayescal.errors import BayescalWarning, DataError
 from bayescal.report import read_sections
 from bayescal.util.checksum import sealed
+from bayescal.util.process import process_mark
 from command_line import left_in, refused, run
 
 
@@ -90,6 +91,16 @@ def test_a_folder_with_files_gets_pictures_only_with_force(results, tmp_path):
     assert run("report", results, "--format", "png", "-o", path, "--force").code == 0
     assert left_in(path) == ["ablation-risk-coverage.png", "beach.png"]
     refused(run("report", results, "--format", "png", "-o", path / "beach.png", "--force"), "is a file")
+
+
+@pytest.mark.parametrize("form", ["png", "svg"])
+def test_a_report_that_was_killed_can_be_repeated_into_its_folder(results, tmp_path, form):
+    path = tmp_path / "figures"
+    for _ in range(2):  # the second finds figures of the first, which bear its mark, and a draft of a dead process
+        result = run("report", results, "--format", form, "-o", path)
+        assert result.code == 0, result.err
+        assert left_in(path) == [f"ablation-risk-coverage.{form}"]
+        (path / f".x.{form}.{process_mark().partition('-')[0]}-1-0.abcdef01.tmp").touch()
 
 
 def test_places_and_formats_that_cannot_be(results, tmp_path):
