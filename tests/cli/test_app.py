@@ -11,7 +11,8 @@ from command_line import run
 
 pytestmark = pytest.mark.xdist_group("command-line")
 COMMANDS = (
-    "fit", "predict", "evaluate", "report", "methods", "backbones", "bench", "records", "demo", "data",
+    "fit", "predict", "evaluate", "suggest", "add",
+    "report", "methods", "backbones", "bench", "records", "demo", "data",
 )  # fmt: skip
 
 

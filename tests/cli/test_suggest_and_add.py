@@ -68,6 +68,8 @@ def test_a_folder_of_classes_can_be_said_to_come_from_somewhere(own, tmp_path):
     assert result.code == 0, result.err
     assert "new environment: street" in result.out
     assert "right before" not in result.out
+    unsaid = run("add", own / "model", new, "-o", tmp_path / "model3", "--no-compare")
+    assert "come without an environment" in " ".join(unsaid.err.split())
     taken = run("add", own / "model", new, "-o", tmp_path / "model2", "--environment", "street")
     assert taken.code == 2
     assert "exists already" in taken.err

@@ -42,7 +42,8 @@ def add(
     The model keeps the features of the images it has learned from, so no old image has to exist any more, and it is
     learned anew from all of them in seconds. An image that it has already is relabelled where its label differs.
     """
-    from bayescal.cli.screen import out, shows_progress
+    from bayescal.cli.screen import note, out, shows_progress
+    from bayescal.data.layout import ONLY_ENVIRONMENT
     from bayescal.end_to_end import load_model
     from bayescal.estimator.adding import add_images
     from bayescal.estimator.artifact import check_output
@@ -57,6 +58,11 @@ def add(
         manifest = _from(manifest, environment)
     chosen = choose_training_data(manifest, [], None, None, 1)
     old = load_model(model, backbone, device)
+    if chosen.manifest.environments == (ONLY_ENVIRONMENT,) and ONLY_ENVIRONMENT not in map(str, old.environments):
+        note(
+            "the images come without an environment and are taken for one of their own, called "
+            f"{ONLY_ENVIRONMENT}; --environment NAME says which they are from"
+        )
     bank = FeatureBank(old.backbone, folder=cache)
     images = LabelledImages.from_manifest(chosen.manifest, chosen.validation, chosen.contents)
     said = add_images(old, bank, images, compare=compare, verbose=shows_progress())
