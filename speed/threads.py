@@ -80,8 +80,8 @@ def stepper(classes: int, shots: int, runs: int) -> tuple[Callable[[], None], fl
 
 @contextmanager
 def busy(rivals: int) -> Iterator[None]:
-    """So many processes that keep a core busy each."""
-    loop = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"  # and no longer than this process lives
+    """So many processes that keep a core busy each, and live no longer than this one."""
+    loop = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
     children = [subprocess.Popen([sys.executable, "-c", loop]) for _ in range(rivals)]
     try:
         yield
