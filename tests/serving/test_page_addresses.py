@@ -242,3 +242,11 @@ def test_text_that_a_spreadsheet_would_compute_is_quoted(page, made):
     table = page.get("/page/download/answers.csv")
     assert table.text.splitlines()[1].startswith("'=1+1.png,")
     assert json.loads(page.get("/page/download/answers.json").text)[0]["image"] == "=1+1.png"
+
+
+def test_the_queue_holds_what_is_not_labelled_and_is_the_models_suggestion(page, made):
+    images = [add(page, path.read_bytes(), path.name) for path in made.new]
+    queue = page.get("/page/queue").json()["images"]
+    assert sorted(queue) == sorted(images)
+    page.post("/page/labels", json={"labels": [{"image": queue[0], "class": "dog"}]})
+    assert set(page.get("/page/queue").json()["images"]) == set(queue[1:])

@@ -16,21 +16,24 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from bayescal.data.images import content_hash
 from bayescal.errors import BayescalError, DataError
 from bayescal.estimator.artifact import CONFIG
 from bayescal.estimator.base_predictor import BasePredictor
+from bayescal.estimator.suggesting import suggest, unknown
 from bayescal.serving import quality, start
 from bayescal.serving.collection import Collection
 from bayescal.serving.job import Jobs
 from bayescal.serving.labels import AddedImage, Label, LabelStore
-from bayescal.serving.queue import next_to_label
 from bayescal.serving.service import Service
 from bayescal.serving.teaching import MODELS, teach
 from bayescal.serving.torch_engine import TorchEngine
 from bayescal.util.jsonable import jsonable
 
 CHECKPOINTS = ".checkpoints"  # where teaching that was interrupted continues
+QUEUE = 200  # images that are put in order; the page puts the others behind them, the least confident first
 HERE = "here"  # the environment of images whose user says nothing about where they come from
 LoadModel = Callable[[Path], BasePredictor]
 
@@ -179,8 +182,17 @@ class Desk:
     def queue(self) -> list[str]:
         """Images without a label, those first from which the model would learn most."""
         collection = self.collection
-        images = [i for i, learned in zip(*_with_learned(collection), strict=True) if i.label is None and not learned]
-        return [images[n].id for n in next_to_label(collection.predictor, collection.features(images))]
+        predictor, training = collection.predictor, collection.predictor.training
+        images, learned = _with_learned(collection)
+        left = [i for i, known in zip(images, learned, strict=True) if i.label is None and not known]
+        if not left:
+            return []
+        features = collection.features(left)
+        labelled = collection.features([image for image in images if image.label is not None])
+        if training is not None:
+            labelled = torch.cat([training.directions, labelled])
+        found = suggest(features, unknown(predictor.details(features)), labelled, QUEUE)
+        return [left[n].id for n in found.images.tolist()]
 
     def label(self, given: list[tuple[str, str | None, str | None, float | None]]) -> None:
         """(image, class, environment, when) each; a class of None takes the label back.
