@@ -140,6 +140,8 @@ def test_what_is_said_and_left_behind(backbone, tmp_path, monkeypatch):
     run.run_demo(output, seeds=(1,), console=console)
     assert torch.get_num_threads() == threads
     said = " ".join(console.export_text().split())
+    assert "nan" not in said.split()
+    assert "± nan" not in said
     content = json.loads((output / "results.json").read_text(encoding="utf-8"))
     for question in content["questions"].values():
         assert " ".join(question["sentence"].split()) in said
@@ -176,6 +178,11 @@ def test_sentences_follow_the_numbers():
     said = words.new_place({"brick, never seen": worse}, 0.2, 12)
     assert "already reads 50 %" in said
     assert "Bayes-CAL reads 41 %, clearly behind fit (−29.0 ± 0.6 points)" in said
+
+
+def test_one_seed_has_no_error():
+    said = words.against(of("ours", 0.5), of("theirs", 0.75))
+    assert said == "behind theirs on this one seed (−25.0 points)"
 
 
 def test_who_falls_for_the_colour():

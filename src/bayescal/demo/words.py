@@ -24,6 +24,8 @@ def against(ours: Outcome, theirs: Outcome) -> str:
     """ "clearly ahead of CoOp (+5.0 ± 1.2 points)", by Student's t over the seeds; within one error: "level with" """
     mean, error, clear = gain(ours, theirs)
     where = "ahead of" if mean > 0 else "behind"
+    if len(ours.accuracy) < 2:  # one seed has no error to compare with
+        return f"{where} {theirs.title} on this one seed ({100 * mean:+.1f} points)".replace("-", "−")
     where = f"clearly {where}" if clear else f"not clearly {where}" if abs(mean) > error else "level with"
     return f"{where} {theirs.title} ({100 * mean:+.1f} ± {100 * error:.1f} points)".replace("-", "−")
 
