@@ -4,11 +4,16 @@ Names are resolved on first use, so that `import bayescal` costs milliseconds an
 nor any of the heavier parts.
 """
 
+import logging
 from typing import TYPE_CHECKING
 
 from bayescal.util.lazy import lazy_names
 
 __version__ = "0.2.0"
+
+logging.getLogger(__name__).addHandler(
+    logging.NullHandler()
+)  # silent until somebody asks: logging.basicConfig(level="INFO")
 
 _HOMES = {
     "FewShotClassifier": "bayescal.estimator.classifier",

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from bayescal.backbones import Preprocess, describe_backbone, hub, list_backbones, load_backbone, loading
 from bayescal.backbones import mini as embedded
+from bayescal.backbones.base import usable_device
 from bayescal.backbones.catalogue import instead_of, why_unusable
 from bayescal.backbones.fingerprint import fingerprint
 from bayescal.backbones.inference import LastBlock, fast_for_inference
@@ -215,6 +216,22 @@ def test_loading_twice_gives_the_same_object_and_moves_no_generator(mini):
     assert torch.equal(torch.rand(1), expected)
     assert again.fingerprint == mini.fingerprint
     assert load_backbone("mini") is load_backbone("mini 2") is mini
+
+
+def test_auto_is_the_best_device_there_is(monkeypatch):
+    assert usable_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+    real = torch.ones
+
+    def with_apples_gpu(n, device):
+        if device == "cuda":
+            raise AssertionError("Torch not compiled with CUDA enabled")
+        return real(n, device="cpu") if device == "mps" else real(n, device=device)
+
+    monkeypatch.setattr(torch, "ones", with_apples_gpu)
+    tried = []
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda self: tried.append(self) or self)
+    usable_device("auto")
+    assert len(tried) == 1  # what is there has to compute before it is taken
 
 
 def test_devices_do_not_disturb_each_other(mini):

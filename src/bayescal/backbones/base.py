@@ -3,6 +3,7 @@
 import copy
 import hashlib
 import itertools
+import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -16,6 +17,9 @@ from bayescal.data.preprocess import Preprocess
 from bayescal.errors import BackboneError, DataError
 from bayescal.text.tower import LazyTower, TextTower
 
+log = logging.getLogger(__name__)
+
+AUTO_DEVICE = "auto"
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
 PRECISIONS = (FLOAT32, BFLOAT16)
 
@@ -184,13 +188,31 @@ def encode_pixels(
 
 
 def usable_device(device: str | torch.device) -> torch.device:
-    """Check that a device exists here, with its index written out so that equal devices compare equal."""
+    """Check that a device exists here, with its index written out so that equal devices compare equal; "auto" finds
+    one."""
+    if device == AUTO_DEVICE:
+        found = _best_device()
+        log.info("device auto: %s", found)
+        return found
     try:
-        device = torch.device(device)
-        return torch.empty(0, device=device).device
+        return torch.empty(0, device=torch.device(device)).device
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
+        kind = str(device).partition(":")[0]
+        missing = {"cuda": "PyTorch finds no such GPU", "mps": "PyTorch has no such GPU"}
+        reason = missing.get(kind, "expected auto, cpu, cuda, cuda:1 … or mps")
         raise BackboneError(f"device {str(device)!r} cannot be used here: {reason}") from error
+
+
+def _best_device() -> torch.device:
+    """CUDA, then Apple's GPU where it computes, else the CPU."""
+    for kind in ("cuda", "mps"):
+        try:
+            one = torch.ones(1, device=kind)
+            if float((one + one).cpu()) == 2.0:
+                return one.device
+        except (RuntimeError, AssertionError, NotImplementedError):
+            continue  # there is none, or it is there and does not work
+    return torch.device("cpu")
 
 
 def _arithmetic(device: torch.device, precision: str):

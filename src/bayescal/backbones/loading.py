@@ -46,14 +46,14 @@ HUB = "hf-hub:"
 _HOW = 'expected "mini", "ARCH:TAG" (for example "RN50:openai") or "ARCH:/path/to/weights"'
 
 
-def load_backbone(name: str = "mini", device: str | torch.device = "cpu") -> Backbone:
+def load_backbone(name: str = "mini", device: str | torch.device = "auto") -> Backbone:
     """Load a frozen vision-language model by name; it is loaded once per process and device and then shared.
 
     Parameters
     ----------
     name : "mini" (comes with the package), "ARCH:TAG" or "ARCH:/path/to/weights" of open_clip; `bayescal backbones`
         lists them.
-    device : "cpu", "cuda", …
+    device : "auto" (a GPU where there is one), "cpu", "cuda", "mps", …
 
     Returns
     -------

@@ -34,7 +34,7 @@ def add(
     columns: Columns = None,
     backbone: MovedBackbone = None,
     cache: Cache = None,
-    device: Device = "cpu",
+    device: Device = "auto",
     force: Force = False,
 ) -> None:
     """Teach a model more images: more of the same, a new class, a new environment.
@@ -42,6 +42,7 @@ def add(
     The model keeps the features of the images it has learned from, so no old image has to exist any more, and it is
     learned anew from all of them in seconds. An image that it has already is relabelled where its label differs.
     """
+    from bayescal.cli.options import taken_device
     from bayescal.cli.screen import note, out, shows_progress
     from bayescal.data.layout import ONLY_ENVIRONMENT
     from bayescal.end_to_end import load_model
@@ -57,7 +58,7 @@ def add(
     if environment is not None:
         manifest = _from(manifest, environment)
     chosen = choose_training_data(manifest, [], None, None, 1)
-    old = load_model(model, backbone, device)
+    old = load_model(model, backbone, taken_device(device))
     if chosen.manifest.environments == (ONLY_ENVIRONMENT,) and ONLY_ENVIRONMENT not in map(str, old.environments):
         note(
             "the images come without an environment and are taken for one of their own, called "

@@ -91,7 +91,7 @@ def bench(
         typer.Option("--max-runs", "--rows", min=1, help="Most runs in one stack; fewer need less memory."),
     ] = 256,
     cache: Cache = None,
-    device: Device = "cpu",
+    device: Device = "auto",
     precision: Precision = "auto",
     ray: Ray = None,
     end_to_end: Annotated[

@@ -80,7 +80,7 @@ def evaluate(
     columns: Columns = None,
     backbone: MovedBackbone = None,
     cache: Cache = None,
-    device: Device = "cpu",
+    device: Device = "auto",
 ) -> None:
     """Measure a model on labelled images: how often it is right, where, and whether it knows when it is not.
 
@@ -131,13 +131,14 @@ def _choose(manifest: "Manifest", only: list[str], leave_out: list[str], split: 
 def _measure(
     model: Path, manifest: "Manifest", backbone: str | None, cache: Path | None, device: str
 ) -> tuple["BasePredictor", "Evaluated"]:
+    from bayescal.cli.options import taken_device
     from bayescal.cli.screen import shows_progress
     from bayescal.end_to_end import load_model
     from bayescal.estimator.evaluating import evaluate_images
     from bayescal.estimator.labelled_images import LabelledImages
     from bayescal.features import AUTO, FeatureBank
 
-    predictor = load_model(model, backbone, device)
+    predictor = load_model(model, backbone, taken_device(device))
     bank = FeatureBank(predictor.backbone, folder=cache or AUTO)
     return predictor, evaluate_images(predictor, bank, LabelledImages.from_manifest(manifest), shows_progress())
 

@@ -134,7 +134,7 @@ def fit(
         ),
     ] = 1,
     cache: Cache = None,
-    device: Device = "cpu",
+    device: Device = "auto",
     force: Force = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print notes and errors only.", rich_help_panel=_RUN)
@@ -205,6 +205,7 @@ def fit(
     if not quiet:
         print_found(screen, chosen)
 
+    from bayescal.cli.options import taken_device
     from bayescal.estimator.classifier import FewShotClassifier
 
     classifier = FewShotClassifier(
@@ -220,7 +221,7 @@ def fit(
         options=options,
         seed=seed,
         cache=cache or "auto",
-        device=device,
+        device=taken_device(device),
         verbose=shows_progress(quiet),
     )
     with checkpoint_folder(output, goes_after=BaseException) as folder:

@@ -117,7 +117,7 @@ def print_next(
     command = ["bayescal", "predict", near(output), near(chosen.unseen or chosen.manifest.paths[0])]
     if cache is not None:
         command += ["--cache", str(cache)]
-    if device != "cpu":
+    if device != "auto":
         command += ["--device", device]
     # A model is never the reason to import something from the folder one is in: that has to be said.
     start = "PYTHONPATH=. " if is_from_here(method) else ""

@@ -28,7 +28,12 @@ Cache = Annotated[
         rich_help_panel="Running",
     ),
 ]
-Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1 …", rich_help_panel="Running")]
+Device = Annotated[
+    str,
+    typer.Option(
+        help="Where to compute: cpu, cuda, cuda:1, mps; auto: a GPU where there is one.", rich_help_panel="Running"
+    ),
+]
 Precision = Annotated[
     str,
     typer.Option(
@@ -71,10 +76,23 @@ Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder written b
 def open_cluster(address: str | None, device: str) -> "tuple[Cluster | None, str]":
     """The cluster of --ray, and the device of this process: with a cluster, workers have the GPUs."""
     if address is None:
-        return None, device
+        return None, taken_device(device)
     from bayescal.distributed.ray_cluster import Cluster
 
     return Cluster(address, device), "cpu"
+
+
+def taken_device(device: str) -> str:
+    """What --device auto is here; a GPU that was found is mentioned."""
+    if device != "auto":
+        return device
+    from bayescal.backbones.base import usable_device
+    from bayescal.cli.screen import tell
+
+    found = str(usable_device(device))
+    if found != "cpu":
+        tell(f"Computing on {found}.")
+    return found
 
 
 def parse_precision(text: str, device: str) -> "torch.dtype | None":

@@ -22,7 +22,7 @@ def pack(
         list[str], typer.Option("--text", help="Another template or starting text that methods will ask for.")
     ] = [],  # noqa: B006
     cache: Cache = None,
-    device: Device = "cpu",
+    device: Device = "auto",
     ray: Ray = None,
     force: Force = False,
 ) -> None:

@@ -59,7 +59,7 @@ def predict(
     raw_csv: RawCsv = False,
     backbone: MovedBackbone = None,
     cache: Cache = None,
-    device: Device = "cpu",
+    device: Device = "auto",
 ) -> None:
     """Say what is in images, how sure the model is, and which training environment they look like.
 
@@ -81,11 +81,12 @@ def predict(
         raise BayescalError(f"-o {output} is one of the images: choose another name")
 
     from bayescal.cli.answer_forms import Wanted
+    from bayescal.cli.options import taken_device
     from bayescal.cli.predictions import answer_in_parts
     from bayescal.end_to_end import load_model
     from bayescal.features import FeatureBank
 
-    predictor = load_model(model, backbone, device)
+    predictor = load_model(model, backbone, taken_device(device))
     wanted = Wanted(predictor.classes, predictor.environments, probabilities, raw_csv)
     parts = answer_in_parts(predictor, FeatureBank(predictor.backbone, folder=cache), listed, listed)
     failed = _write(parts, form, output, wanted, listed, sorter)

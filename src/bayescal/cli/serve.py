@@ -61,7 +61,7 @@ def serve(
         ),
     ] = None,
     backbone: MovedBackbone = None,
-    device: Device = "cpu",
+    device: Device = "auto",
 ) -> None:
     """Put a model behind an address: an API for programs, and a page for people.
 

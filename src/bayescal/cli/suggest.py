@@ -39,7 +39,7 @@ def suggest(
     raw_csv: RawCsv = False,
     backbone: MovedBackbone = None,
     cache: Cache = None,
-    device: Device = "cpu",
+    device: Device = "auto",
 ) -> None:
     """Say which unlabelled images to label next: those that stand for many that the model is unsure of.
 
@@ -49,6 +49,7 @@ def suggest(
     """
     from bayescal.cli.files import check_file, write_text
     from bayescal.cli.image_list import check_any, list_images
+    from bayescal.cli.options import taken_device
     from bayescal.cli.screen import near, out, shows_progress, tell
     from bayescal.end_to_end import load_model
     from bayescal.features import FeatureBank
@@ -59,7 +60,7 @@ def suggest(
             raise BayescalError(f"-o {path}: its ending says no format; expected one of {', '.join(ENDINGS)}")
     listed = list_images(images)
     check_any(listed, images)
-    predictor = load_model(model, backbone, device)
+    predictor = load_model(model, backbone, taken_device(device))
     encoded = FeatureBank(predictor.backbone, folder=cache).encode(listed, progress=shows_progress())
     rows, left_out = rows_of(predictor, listed, encoded, n)
     screen = out()

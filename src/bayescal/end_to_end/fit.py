@@ -48,7 +48,7 @@ def fit_end_to_end(
     val_shots: int | None = None,
     calibrate: bool = False,
     seed: int = 1,
-    device: str = "cpu",
+    device: str = "auto",
     workers: int | None = None,
     checkpoints: str | Path | None = None,
     verbose: bool = False,

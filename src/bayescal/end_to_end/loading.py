@@ -18,6 +18,6 @@ def _restore(*what_load_passes: Any) -> BasePredictor:
 register_kind(END_TO_END, _restore)
 
 
-def load_model(path: str | Path, backbone: str | None = None, device: str = "cpu") -> BasePredictor:
+def load_model(path: str | Path, backbone: str | None = None, device: str = "auto") -> BasePredictor:
     """Read a saved model of either kind: on a frozen backbone (`backbone`: where it is now), or trained end to end."""
     return BasePredictor.load(path, backbone, device)

@@ -4,6 +4,7 @@
 """
 
 import abc
+import logging
 import math
 import platform
 import warnings
@@ -28,6 +29,8 @@ from bayescal.evaluation.expected import ExpectedAccuracy
 from bayescal.evaluation.familiarity import Familiarity
 from bayescal.evaluation.scoring import Evaluation, evaluate
 from bayescal.util.jsonable import finite
+
+log = logging.getLogger(__name__)
 
 FEW_SHOT = "few-shot"  # the kind of models that say none
 FAMILIARITY = ("images", "texts", "mean", "deviation")  # the tensors of `Familiarity`
@@ -77,7 +80,7 @@ class BasePredictor(abc.ABC):
         """What `--method` says to learn such a model."""
 
     @classmethod
-    def load(cls, path: str | Path, backbone: str | None = None, device: str = "cpu") -> "BasePredictor":
+    def load(cls, path: str | Path, backbone: str | None = None, device: str = "auto") -> "BasePredictor":
         """Read a saved model of any kind; `backbone` says where the weights are now, if they have moved."""
         tensors, config = read_artifact(path)
         kind = config.get("kind", FEW_SHOT)
@@ -86,7 +89,9 @@ class BasePredictor(abc.ABC):
                 f"{path} is a model of the kind {kind!r}, and only {', '.join(_kinds)} can be read here; models that "
                 "were trained end to end can after `import bayescal.end_to_end`"
             )
-        return _kinds[kind](tensors, config, path, backbone, device)
+        predictor = _kinds[kind](tensors, config, path, backbone, device)
+        log.info("loaded %s: %s on %s", path, predictor.method_name, predictor.backbone.name)
+        return predictor
 
     # ---- answers --------------------------------------------------------------------------------------------------
 
@@ -185,6 +190,7 @@ class BasePredictor(abc.ABC):
     def save(self, path: str | Path, overwrite: bool = False) -> None:
         """Write the folder that `load` reads: model.safetensors and config.json."""
         write_artifact(path, self.tensors(), self.description(), overwrite)
+        log.info("saved %s as %s", self.method_name, path)
 
     def tensors(self) -> dict[str, Tensor]:
         """What model.safetensors holds."""

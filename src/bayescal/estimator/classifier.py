@@ -1,5 +1,6 @@
 """FewShotClassifier: the scikit-learn-style front door."""
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,6 +30,8 @@ from bayescal.methods.contract import Method
 from bayescal.methods.hyperparameters import check_options
 from bayescal.util.seeds import check_seed
 
+log = logging.getLogger(__name__)
+
 
 class FewShotClassifier(ClassifierMixin, BaseEstimator):
     """Image classifier learned from a handful of images per class and environment.
@@ -57,7 +60,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     seed : fixes the split, the initialisation and every random number.
     cache : folder of the feature cache; "auto" is the user's own, for learning and evaluating, and none for predicting;
         None is none at all.
-    device : "cpu", "cuda", …
+    device : "auto" (a GPU where there is one), "cpu", "cuda", "mps", …
     verbose : show progress bars.
 
     Attributes
@@ -107,7 +110,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         environment_words: Mapping[Any, str] | None = None,
         seed: int = 1,
         cache: str | Path | None = AUTO_CACHE,
-        device: str = "cpu",
+        device: str = "auto",
         verbose: bool = False,
     ):
         self.method = method
@@ -163,9 +166,11 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         if len(self.classes_) < 2:
             raise DataError(f"expected at least two classes, found {len(self.classes_)}: {self.classes_.tolist()}")
         backbone = load_backbone(self.backbone, self.device)
+        log.info("fit: %s on %s, %d images, device %s", self.method, backbone.name, len(data), backbone.device)
         bank = FeatureBank(backbone, folder=self.cache)
         self.predictor_ = (learn_auto if settings.method is None else learn)(bank, backbone, data, settings)
         self.predictor_.record["seconds"] = round(time.perf_counter() - started, 2)
+        log.info("learned from %d images in %.1f s", len(data), self.predictor_.record["seconds"])
         return self
 
     def add(
@@ -338,7 +343,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         *,
         backbone: str | None = None,
         cache: str | Path | None = AUTO_CACHE,
-        device: str = "cpu",
+        device: str = "auto",
         verbose: bool = False,
     ) -> "FewShotClassifier":
         """Read a saved classifier. `backbone` says where the weights are now, if they have moved."""
