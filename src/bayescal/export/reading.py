@@ -17,6 +17,7 @@ from bayescal.data.preprocess import Preprocess
 from bayescal.data.transforms import cropped
 from bayescal.errors import ArtifactError
 from bayescal.estimator.prediction import Prediction
+from bayescal.util.cores import usable_cpus
 
 FORMAT, FORMAT_VERSION = "bayescal-export", 1
 MODEL, LABELS = "model.onnx", "labels.json"
@@ -88,7 +89,7 @@ class ExportedModel:
 
 def usable_cores() -> int:
     """Cores this process may use, or fewer where OMP_NUM_THREADS says so."""
-    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    here = usable_cpus()
     limit = os.environ.get("OMP_NUM_THREADS", "")
     return max(1, min(here, int(limit))) if limit.isdecimal() else here
 

@@ -1,6 +1,5 @@
 """Work in threads with a bounded number of items in memory."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -8,14 +7,15 @@ from typing import TypeVar
 
 import torch
 
+from bayescal.util.cores import usable_cpus
+
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 def usable_cores() -> int:
     """Cores this process may use, or fewer where the user limited torch's threads (OMP_NUM_THREADS)."""
-    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(here, torch.get_num_threads()))
+    return max(1, min(usable_cpus(), torch.get_num_threads()))
 
 
 @contextmanager
