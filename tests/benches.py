@@ -155,6 +155,15 @@ def same(records: Iterable[Record]) -> list[dict[str, Any]]:
     return [rounded(record) for record in sorted(exact(records), key=lambda record: record["key"])]
 
 
+def like(value: Any) -> Any:
+    """To compare with: equal up to rounding; `rounded` numbers may fall on either side of a step."""
+    if isinstance(value, dict):
+        return {k: like(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(like(v) for v in value)
+    return pytest.approx(value, rel=2e-4, abs=1e-6) if isinstance(value, float) else value
+
+
 def rounded(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: rounded(v) for k, v in value.items()}

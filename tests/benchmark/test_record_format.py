@@ -7,6 +7,7 @@ import pytest
 from bayescal.benchmark.export import flat, matching, read_records
 from bayescal.benchmark.records import FORMAT, LossLandscape, Record, Scores
 from bayescal.errors import BayescalError, DataError
+from bayescal.util.checksum import sealed
 from benches import record
 
 LANDSCAPE = LossLandscape([0.0], [0.0], [[0.5]], [[0.0, 0.0]], [0.0, 0.0], [0.9, 0.1], 0.5)
@@ -42,6 +43,7 @@ def test_other_json_is_refused(tmp_path, spoil):
         content["colour"] = "red"
     else:
         content = [1, 2, 3]
+    content = sealed(content) if isinstance(content, dict) else content  # a whole file of something else
     with pytest.raises(DataError, match="not a record of a run"):
         Record.from_json(content)
     (tmp_path / "runs.json").write_text(json.dumps(record().to_json()) + "\n" + json.dumps(content) + "\n")

@@ -46,9 +46,14 @@ class Cluster:
     """A connection to a Ray cluster. A worker is one CPU, or on `cuda` one GPU with its share of the CPUs."""
 
     def __init__(self, address: str = "auto", device: str = "cpu"):
-        """`address`: HOST:PORT of the head, or "auto" for the cluster that this machine is a node of."""
-        self.device = device
+        """`address`: HOST:PORT of the head, or "auto" for the cluster that this machine is a node of.
+
+        `device` "auto": the cluster's GPUs where it has any.
+        """
         self.ray = _connected(address)
+        if device == "auto":
+            device = "cuda" if self.ray.cluster_resources().get("GPU", 0) >= 1 else "cpu"
+        self.device = device
         if not self.workers:
             raise ClusterError(
                 f"the cluster has no {'CPU' if device == 'cpu' else 'GPU'} for --device {device}; "

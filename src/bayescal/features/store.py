@@ -147,6 +147,10 @@ class RowStore:
             sync_folder(self.folder)
         self._flushed = time.monotonic()
 
+    def __del__(self) -> None:
+        if (held := getattr(self, "_held", None)) is not None:
+            held.close()
+
     def _own_segment(self) -> tuple[str, int]:
         """The segment this store appends to; a fresh one after a fork, a failure or interference."""
         if self._segment is not None:

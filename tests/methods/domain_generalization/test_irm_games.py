@@ -134,7 +134,7 @@ def test_a_run_ends_where_its_training_accuracy_falls_to_chance():
 
 def test_a_run_that_has_not_learned_yet_goes_on():
     assert not watched([[0.3, 0.35]] * 100).any()
-    assert not watched([[0.9, 0.9]] * 20 + [[0.0, 0.0]] * 80, stop_below=-1.0).any()  # switched off
+    assert not watched([[0.9, 0.9]] * 20 + [[0.0, 0.0]] * 80, stop_below=0.0).any()  # switched off
 
 
 def test_a_run_that_has_ended_stays_as_it_is_and_the_others_go_on(monkeypatch):

@@ -42,7 +42,7 @@ class IRMGames(VisualMethod):
         **VISUAL,
         "epochs": setting(100),
         "representation_rate": setting(0.1),  # of the learning rate
-        "stop_below": number(0.1),  # of the way from chance to 1; 0 or less: no run ends early
+        "stop_below": number(0.1),  # of the way from chance to 1; 0: no run ends early
     }
 
     def __init__(self, task: Task, runs: Runs, network: Network | None = None):
@@ -94,7 +94,8 @@ class IRMGames(VisualMethod):
         """Take a batch's accuracy (R,) into the running mean, and end the runs whose mean has fallen too low."""
         mean, learned, stopped = params["train_accuracy"], params["has_learned"], params["has_stopped"]
         chance = 1 / self.network.n_classes
-        low = mean.lerp_(accuracy, 1 - MEMORY) < chance + self.runs["stop_below"] * (1 - chance)
+        above_chance = self.runs["stop_below"]
+        low = (mean.lerp_(accuracy, 1 - MEMORY) < chance + above_chance * (1 - chance)) & (above_chance > 0)
         stopped.copy_(torch.maximum(stopped, learned * low))
         learned.copy_(torch.maximum(learned, (~low).to(learned)))
 
