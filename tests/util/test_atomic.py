@@ -179,6 +179,7 @@ def test_a_failed_folder_leaves_the_old_one_or_no_trace(tmp_path):
 def test_a_folder_whose_last_rename_fails_gives_the_old_one_back(tmp_path, monkeypatch):
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "file").write_text("kept")
+    monkeypatch.setattr("bayescal.util.atomic.exchange", lambda one, other: False)
     real, calls = os.replace, []
     monkeypatch.setattr(os, "replace", lambda a, b: (calls.append(a), full_disk() if len(calls) == 2 else real(a, b)))
     with pytest.raises(OSError, match="No space"):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayescal.errors import ArtifactError
-from bayescal.util.atomic import replacing_folder, sync
+from bayescal.util.atomic import finish_replacing, replacing_folder, sync
 from bayescal.util.jsonable import jsonable
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ TENSORS, CONFIG = "model.safetensors", "config.json"
 def check_output(path: str | Path, overwrite: bool) -> None:
     """Refuse, before any work is done, a path to which a model cannot be written."""
     path = Path(path)
+    finish_replacing(path)
     if not path.exists():
         _check_parent(path.absolute().parent)
         return
@@ -48,7 +49,10 @@ def _check_parent(parent: Path) -> None:
 def write_artifact(
     path: str | Path, tensors: "dict[str, Tensor]", config: dict[str, Any], overwrite: bool = False
 ) -> None:
-    """Write the folder under a temporary name, then rename it: there is a whole model or none."""
+    """Write the folder under a temporary name, then give it its own: at every moment there is a whole model or none.
+
+    One that is there is replaced in one step, or is put back by whoever reads or writes the model next.
+    """
     from safetensors.torch import save
 
     check_output(path, overwrite)
@@ -80,6 +84,7 @@ def read_artifact(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     from safetensors.torch import load
 
     path = Path(path)
+    finish_replacing(path)
     config = _read_config(path)
     blob = _read_tensors(path / TENSORS, config["files"][TENSORS])
     renamed = _RENAMED.get(config["format_version"], {})

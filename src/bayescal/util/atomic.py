@@ -6,6 +6,10 @@ cut there is what was there before or what was written, whole (docs/robustness.m
 interrupted, the draft is removed and what was there before stays as it was.
 
 A killed process leaves its draft behind. Its name says whose it is, and whoever writes into the folder next removes it.
+
+A folder takes the place of another by an exchange of their names, so that one of them is there at every moment. Where
+the system has no exchange there are two renames, and the old folder's name in between is the journal: if the process
+dies there, `finish_replacing` puts the old folder back.
 """
 
 import contextlib
@@ -19,11 +23,13 @@ from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
+from bayescal.util.exchange import exchange
 from bayescal.util.process import is_alive, process_mark
 
 PATIENCE = 7 * 86_400.0  # seconds after which a draft is nobody's, where its process cannot be asked for
+PAUSE = 10.0  # seconds after which no living process is between two renames, where it cannot be asked for
 _LONGEST = 255  # bytes of a name, on nearly all file systems
-_DRAFT = re.compile(r"\.(?P<name>.+)\.(?P<mark>[0-9a-f]{8}-\d+-\d*)\.[0-9a-f]{8}\.(?P<ending>tmp|old)", re.DOTALL)
+_DRAFT = re.compile(r"\..+\.(?P<tail>(?P<mark>[0-9a-f]{8}-\d+-\d*)\.[0-9a-f]{8}\.(?P<ending>tmp|old))", re.DOTALL)
 
 
 @contextmanager
@@ -59,6 +65,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     If the block or a rename fails, the old folder is back, and folders above that were made for it are gone again.
     """
     path = path.resolve()  # a link stays a link: what it points to is replaced
+    finish_replacing(path)
     clear_drafts(path.parent)
     draft, retired = _beside(path, "tmp"), _beside(path, "old")
     new_parents = [parent for parent in path.parents if not parent.exists()]
@@ -66,19 +73,45 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         draft.mkdir(parents=True)
         yield draft
         _sync_all(draft)
-        if path.exists():
-            os.replace(path, retired)
-        os.replace(draft, path)
+        if not (path.exists() and exchange(draft, path)):  # exchanged, the old one has the name of the draft
+            if path.exists():
+                os.replace(path, retired)
+            os.replace(draft, path)
         sync_folder(path.parent)
     finally:
         if retired.exists() and not path.exists():  # the second rename failed
             os.replace(retired, path)
         for folder in (draft, retired):
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
         if not path.exists():
             for parent in new_parents:
                 with contextlib.suppress(OSError):
                     parent.rmdir()
+
+
+def finish_replacing(path: Path) -> None:
+    """Put a folder back that was moved out of the way by a process that died before the new one had its name."""
+    path = path.resolve()
+    if path.exists():
+        return
+    with contextlib.suppress(OSError), os.scandir(path.parent) as entries:
+        retired = [entry for entry in entries if _is_left_of(path, entry)]
+        if retired:
+            os.rename(max(retired, key=_renamed_at), path)
+            sync_folder(path.parent)
+
+
+def _is_left_of(path: Path, entry: os.DirEntry[str]) -> bool:
+    """Whether this is the folder `path`, moved out of the way by a process that is dead."""
+    found = _DRAFT.fullmatch(entry.name)
+    if not found or found["ending"] != "old" or beside(path, found["tail"]).name != entry.name:
+        return False
+    alive = is_alive(found["mark"])
+    return time.time() - _renamed_at(entry) > PAUSE if alive is None else not alive
+
+
+def _renamed_at(entry: os.DirEntry[str]) -> float:
+    return entry.stat(follow_symlinks=False).st_ctime
 
 
 @contextmanager
@@ -143,7 +176,9 @@ def _is_nobodys(entry: os.DirEntry[str], mark: str) -> bool:
 
 def _is_the_only_one(folder: Path, found: re.Match[str]) -> bool:
     """A folder that was moved out of the way, with nothing in its place: the process died between two renames."""
-    return found["ending"] == "old" and not (folder / found["name"]).exists()
+    return found["ending"] == "old" and not any(
+        beside(folder / name, found["tail"]).name == found[0] for name in os.listdir(folder)
+    )
 
 
 def _remove(path: Path) -> None:
