@@ -21,6 +21,7 @@ from bayescal.end_to_end.network import BODY, HeadNetwork
 from bayescal.end_to_end.vision import Vision, rebuild
 from bayescal.engine.params import Params
 from bayescal.errors import ArtifactError
+from bayescal.estimator.checking import check_method, restoring
 from bayescal.estimator.predictor import MethodPredictor
 from bayescal.methods.contract import Method, Runs
 
@@ -110,7 +111,8 @@ class EndToEndPredictor(MethodPredictor):
         if backbone is not None:
             raise ArtifactError(f"{path} was trained end to end and holds its own image model: leave --backbone out")
         body = {name.removeprefix(BODY): value for name, value in tensors.items() if name.startswith(BODY)}
-        vision = rebuild(config["vision"])
+        with restoring(path, "the image model"):
+            vision = rebuild(config["vision"])
         try:
             trained = TrainedBody.of(vision, body, usable_device(device))
         except RuntimeError as error:  # the architecture has changed between versions of timm
@@ -119,4 +121,8 @@ class EndToEndPredictor(MethodPredictor):
             raise ArtifactError(
                 f"{path} does not fit this version of timm's {vision.name!r}: use the one it was made with"
             )
-        return cls(backbone=trained, **cls.saved_fields(tensors, config))
+        with restoring(path, str(config["method"])):
+            fields = cls.saved_fields(tensors, config)
+            space = space_of(get_algorithm(fields["method"]))
+            check_method(space, fields["config"], fields["params"], len(fields["seeds"]), None)
+            return cls(backbone=trained, **fields)

@@ -21,6 +21,7 @@ FORMAT = "bayescal-model"
 FORMAT_VERSION = 3  # 3: with what `Method.prepare` gives, so that prediction needs no text tower
 _RENAMED = {1: {"draws": "samples"}, 2: {}}  # older format version → the words that have changed since
 AUTO = "auto"  # what `fit` does by default, in the place of a method's name
+STACKED = "stacked"  # the kind of models that mix several methods
 TENSORS, CONFIG = "model.safetensors", "config.json"
 
 
@@ -86,7 +87,7 @@ def read_artifact(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     path = Path(path)
     finish_replacing(path)
     config = _read_config(path)
-    blob = _read_tensors(path / TENSORS, config["files"][TENSORS])
+    blob = _read_tensors(path / TENSORS, config.get("files"))
     renamed = _RENAMED.get(config["format_version"], {})
     try:
         held = load(blob)
@@ -94,6 +95,8 @@ def read_artifact(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
         return held | copies, {renamed.get(name, name): value for name, value in config.items()}
     except SafetensorError as error:
         raise ArtifactError(f"{path / TENSORS} does not hold tensors: {error}") from error
+    except (LookupError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+        raise ArtifactError(f"{path / CONFIG}: the copies that it names cannot be made of the tensors") from error
 
 
 def _without_copies(tensors: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -121,6 +124,7 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise ArtifactError(f"{path} is not a model: expected a folder with {CONFIG} and {TENSORS}")
     try:
         config = json.loads(file.read_bytes())
+        found = _checksum({k: v for k, v in config.items() if k != "checksum"}) if isinstance(config, dict) else ""
     except OSError as error:
         raise ArtifactError(f"{file} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -132,12 +136,15 @@ def _read_config(path: Path) -> dict[str, Any]:
             f"{path} has format version {version}, this program reads version {FORMAT_VERSION} and older: "
             "use the bayescal version it was made with, or fit the model again"
         )
-    if config.pop("checksum", None) != _checksum(config):
+    if config.pop("checksum", None) != found:
         raise ArtifactError(f"{file} was changed after it was written: fit the model again")
     return config
 
 
-def _read_tensors(file: Path, expected: dict[str, Any]) -> bytes:
+def _read_tensors(file: Path, files: Any) -> bytes:
+    expected = files.get(TENSORS) if isinstance(files, dict) else None
+    if not isinstance(expected, dict) or not {"bytes", "sha256"} <= expected.keys():
+        raise ArtifactError(f"{file.with_name(CONFIG)} does not say what {TENSORS} holds: fit the model again")
     try:
         blob = file.read_bytes()
     except OSError as error:
@@ -151,7 +158,7 @@ def _read_tensors(file: Path, expected: dict[str, Any]) -> bytes:
 
 def _checksum(config: dict[str, Any]) -> str:
     canonical = json.dumps(config, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()
+    return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -22,6 +22,7 @@ from bayescal import __version__
 from bayescal.backbones.base import ImageEncoder
 from bayescal.errors import ArtifactError, BayescalWarning, DataError
 from bayescal.estimator.artifact import read_artifact, write_artifact
+from bayescal.estimator.checking import check_config, check_shared, check_width
 from bayescal.estimator.prediction import Prediction
 from bayescal.estimator.training_images import TrainingImages
 from bayescal.evaluation import calibration, metrics
@@ -84,14 +85,22 @@ class BasePredictor(abc.ABC):
         """Read a saved model of any kind; `backbone` says where the weights are now, if they have moved."""
         tensors, config = read_artifact(path)
         kind = config.get("kind", FEW_SHOT)
-        if kind not in _kinds:
+        if not isinstance(kind, str) or kind not in _kinds:
             raise ArtifactError(
                 f"{path} is a model of the kind {kind!r}, and only {', '.join(_kinds)} can be read here; models that "
                 "were trained end to end can after `import bayescal.end_to_end`"
             )
+        check_config(config, path)
+        check_shared(tensors, config, path)
         predictor = _kinds[kind](tensors, config, path, backbone, device)
+        check_width(predictor.prototypes, predictor.backbone.dim, path)
+        predictor.try_out(path)
         log.info("loaded %s: %s on %s", path, predictor.method_name, predictor.backbone.name)
         return predictor
+
+    @abc.abstractmethod
+    def try_out(self, path: str | Path) -> None:
+        """Refuse what was read from `path` if it does not answer: at once, or before the first answer."""
 
     # ---- answers --------------------------------------------------------------------------------------------------
 

@@ -13,8 +13,9 @@ from torch import Tensor
 from bayescal.backbones import Backbone, load_backbone, mini
 from bayescal.engine.params import Params
 from bayescal.errors import ArtifactError
-from bayescal.estimator.artifact import AUTO
+from bayescal.estimator.artifact import AUTO, STACKED
 from bayescal.estimator.base_predictor import FEW_SHOT, BasePredictor, Posterior, register_kind
+from bayescal.estimator.checking import check_answers, check_method, restoring
 from bayescal.estimator.kept import NotKept, put_together, taken_apart
 from bayescal.estimator.saved_method import restored_method, saved_method
 from bayescal.evaluation import calibration, metrics
@@ -26,7 +27,6 @@ from bayescal.training.runs import StackResult
 
 log = logging.getLogger(__name__)
 
-STACKED = "stacked"  # the kind of models that mix several methods
 KEPT = "prepared/"  # what begins the names of the tensors that prediction needs and no image changes
 
 
@@ -44,6 +44,8 @@ class MethodPredictor(BasePredictor):
         super().__post_init__()
         self.bound = self.bind()
         self._prepared: tuple[int, Any] | None = None  # for how many posterior samples, and what
+        self._read_from: str | Path | None = None
+        self._tried = True
         self.params = {name: value.to(self.backbone.device) for name, value in self.params.items()}
 
     @property
@@ -60,12 +62,17 @@ class MethodPredictor(BasePredictor):
         A saved model keeps it for its number of samples; for another the text tower reads the prompts again.
         """
         if self._prepared is None or self._prepared[0] != self.samples:
-            with torch.no_grad():
+            with torch.no_grad(), restoring(self._read_from, self.method_name):
                 self._prepared = self.samples, self.bound.prepare(self.params, self.samples)
         return self._prepared[1]
 
     def posterior(self, features: Tensor, groups: Tensor | None = None) -> Posterior:
         """Over posterior samples and ensemble members."""
+        if not self._tried:
+            self._try()
+        return self._answer(features, groups)
+
+    def _answer(self, features: Tensor, groups: Tensor | None) -> Posterior:
         features = features.to(self.backbone.device)
         predictive = predict(self.bound, self.params, features, self.samples, groups, prepared=self.prepared())
         probs = predictive.probs.mean(0)
@@ -74,6 +81,19 @@ class MethodPredictor(BasePredictor):
         return Posterior(
             calibration.at_temperature(probs, self.temperature), information, torch.zeros_like(information)
         )
+
+    def try_out(self, path: str | Path) -> None:
+        """At once where the model keeps what it needs; otherwise the first answer has to read the text tower anyway."""
+        self._read_from, self._tried = path, False
+        if self._prepared is not None and self._prepared[0] == self.samples:
+            self._try()
+
+    def _try(self) -> None:
+        """Answer for two directions of the feature space, as a batch."""
+        with torch.no_grad(), restoring(self._read_from, self.method_name):
+            images = torch.eye(2, self.backbone.dim)
+            check_answers(self._answer(images, None).probs, len(images), len(self.classes))
+        self._tried = True
 
     def tensors(self) -> dict[str, Tensor]:
         return super().tensors() | self.own_tensors()
@@ -160,8 +180,12 @@ class Predictor(MethodPredictor):
         cls, tensors: dict[str, Tensor], config: dict[str, Any], path: str | Path, backbone: str | None, device: str
     ) -> "Predictor":
         """From what the artifact at `path` holds."""
-        predictor = cls(backbone=same_backbone(config, path, backbone, device), **cls.saved_fields(tensors, config))
-        predictor.take_kept(tensors, config.get("prepared"))
+        loaded = same_backbone(config, path, backbone, device)
+        with restoring(path, str(config["method"])):
+            fields = cls.saved_fields(tensors, config)
+            _check_fields(fields, loaded)
+            predictor = cls(backbone=loaded, **fields)
+            predictor.take_kept(tensors, config.get("prepared"))
         return predictor
 
 
@@ -176,6 +200,10 @@ class StackedPredictor(BasePredictor):
     @property
     def method_name(self) -> str:
         return AUTO
+
+    def try_out(self, path: str | Path) -> None:
+        for member in self.members.values():
+            member.try_out(path)
 
     def posterior(self, features: Tensor, groups: Tensor | None = None) -> Posterior:
         """The mixture. Its entropy = disagreement + mutual information + the members' own, before the temperature."""
@@ -207,10 +235,13 @@ class StackedPredictor(BasePredictor):
         loaded, shared = same_backbone(config, path, backbone, device), cls.saved_fields(tensors, config)
         members = {}
         for name, own in config["members"].items():
-            start = f"members/{name}/"
-            held = {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}
-            members[name] = member_predictor(loaded, shared, **Predictor.own_fields(held, own))
-            members[name].take_kept(held, own.get("prepared"))
+            with restoring(path, f"its member {name!r}"):
+                start = f"members/{name}/"
+                held = {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}
+                fields = Predictor.own_fields(held, own)
+                _check_fields(fields, loaded)
+                members[name] = member_predictor(loaded, shared, **fields)
+                members[name].take_kept(held, own.get("prepared"))
         return cls(backbone=loaded, members=members, weights=tensors["weights"], **shared)
 
 
@@ -218,6 +249,11 @@ def member_predictor(backbone: Backbone, shared: Mapping[str, Any], **own: Any) 
     """A member of a stacked model: its own method and parameters, and the names that all members share."""
     names = ("classes", "class_words", "environments", "prototypes", "samples")
     return Predictor(backbone=backbone, **{name: shared[name] for name in names}, **own)
+
+
+def _check_fields(own: Mapping[str, Any], backbone: Backbone) -> None:
+    """Refuse the numbers of a method (`own_fields`) that it does not take."""
+    check_method(get_method(own["method"]).space, own["config"], own["params"], len(own["seeds"]), backbone.defaults)
 
 
 def same_backbone(config: dict[str, Any], path: str | Path, backbone: str | None, device: str) -> Backbone:

@@ -11,9 +11,9 @@ _HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """What is called `one` is then called `other`, and the other way round; False, and nothing done, where it cannot be.
+    """Give each the name of the other; False, with nothing done, where the system cannot.
 
-    It cannot on another system than Linux, and on file systems that do not know how (some network disks, FAT).
+    That is on another system than Linux, and on file systems that have no exchange (some network disks, FAT).
     """
     rename = _renameat2()
     return rename is not None and rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0
