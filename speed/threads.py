@@ -56,10 +56,15 @@ class Measured:
     processor: float  # … of this process
 
 
+def names_of(classes: int) -> list[str]:
+    """So many different class names, a thousand at most."""
+    return [f"{a} {b} {c}" for a in WORDS for b in WORDS for c in THINGS][:classes]
+
+
 def stepper(classes: int, shots: int, runs: int) -> tuple[Callable[[], None], float, int]:
     """A function that takes one step, the operations of a step, and the number of images."""
     backbone = load_backbone("mini")
-    names = [f"{a} {b} {c}" for a in WORDS for b in WORDS for c in THINGS][:classes]
+    names = names_of(classes)
     n = classes * shots
     labels, environments = torch.arange(n) % classes, torch.arange(n) // classes % 3
     features = torch.randn(n, backbone.dim, generator=torch.Generator().manual_seed(0))

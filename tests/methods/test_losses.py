@@ -210,3 +210,17 @@ def test_kl_of_a_vanishing_scale_has_a_finite_gradient(dtype, rho):
 def test_the_bound_of_rho_changes_no_scale_above_it():
     rho = torch.linspace(-29.9, 5.0, 50, dtype=torch.float64)
     assert torch.equal(standard_deviation(rho), F.softplus(rho))
+
+
+@pytest.mark.parametrize("names", [4, 5], ids=["an even number of rows", "an odd number of rows"])
+def test_one_image_alone_gets_the_logits_it_gets_among_others(names):
+    g = torch.Generator().manual_seed(0)
+    images = torch.randn(3, D, generator=g, dtype=torch.float64)
+    weights = torch.randn(1, S, names, D, generator=g, dtype=torch.float64)
+    together = losses.weighted_logits(images, weights)  # (1, S, 3, names)
+    expected = F.normalize(images, dim=-1) @ weights.transpose(-1, -2)
+    assert torch.allclose(together, expected, atol=1e-12)
+    for i in range(3):
+        alone = losses.weighted_logits(images[i : i + 1], weights)
+        assert alone.shape == (1, S, 1, names)
+        assert torch.allclose(alone, expected[..., i : i + 1, :], atol=1e-12)

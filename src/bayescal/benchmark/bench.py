@@ -134,7 +134,7 @@ class Bench:
         sampler: str = "random",
         shots: int | None = None, val_shots: int | None = None, balanced: bool = False,
         word_vectors: str | Path | None = None,
-        storage: str | None = None, cache: Path | None = None, device: str = "cpu",
+        storage: str | None = None, cache: Path | None = None, device: str = "auto",
         precision: "torch.dtype | None" = None, cluster: "Cluster | None" = None, max_runs: int = 256,
         progress: bool = False, end_to_end: EndToEnd | None = None, command: str = "",
     ) -> "Bench":  # fmt: skip

@@ -50,7 +50,7 @@ def add(
     from bayescal.estimator.artifact import check_output
     from bayescal.estimator.labelled_images import LabelledImages
     from bayescal.estimator.training_data import choose_training_data
-    from bayescal.features import FeatureBank
+    from bayescal.features import AUTO, FeatureBank
 
     check_output(output, force)
     output = Path(os.path.abspath(output))
@@ -64,7 +64,7 @@ def add(
             "the images come without an environment and are taken for one of their own, called "
             f"{ONLY_ENVIRONMENT}; --environment NAME says which they are from"
         )
-    bank = FeatureBank(old.backbone, folder=cache)
+    bank = FeatureBank(old.backbone, folder=cache or AUTO)
     images = LabelledImages.from_manifest(chosen.manifest, chosen.validation, chosen.contents)
     said = add_images(old, bank, images, compare=compare, verbose=shows_progress())
     said.predictor.save(output, overwrite=force)

@@ -52,7 +52,7 @@ def suggest(
     from bayescal.cli.options import taken_device
     from bayescal.cli.screen import near, out, shows_progress, tell
     from bayescal.end_to_end import load_model
-    from bayescal.features import FeatureBank
+    from bayescal.features import AUTO, FeatureBank
 
     for path in output:
         check_file(path)
@@ -61,7 +61,7 @@ def suggest(
     listed = list_images(images)
     check_any(listed, images)
     predictor = load_model(model, backbone, taken_device(device))
-    encoded = FeatureBank(predictor.backbone, folder=cache).encode(listed, progress=shows_progress())
+    encoded = FeatureBank(predictor.backbone, folder=cache or AUTO).encode(listed, progress=shows_progress())
     rows, left_out = rows_of(predictor, listed, encoded, n)
     screen = out()
     if not output:

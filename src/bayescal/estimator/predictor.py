@@ -66,18 +66,22 @@ class MethodPredictor(BasePredictor):
                 self._prepared = self.samples, self.bound.prepare(self.params, self.samples)
         return self._prepared[1]
 
-    def posterior(self, features: Tensor, groups: Tensor | None = None) -> Posterior:
-        """Over posterior samples and ensemble members."""
+    def predictive(self, features: Tensor, groups: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Over posterior samples and ensemble members, before the temperature: probs (N, C), and their mean entropy."""
         if not self._tried:
             self._try()
         return self._answer(features, groups)
 
-    def _answer(self, features: Tensor, groups: Tensor | None) -> Posterior:
+    def _answer(self, features: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor]:
         features = features.to(self.backbone.device)
-        predictive = predict(self.bound, self.params, features, self.samples, groups, prepared=self.prepared())
-        probs = predictive.probs.mean(0)
+        found = predict(self.bound, self.params, features, self.samples, groups, prepared=self.prepared())
+        return found.probs.mean(0), found.expected_entropy.mean(0)
+
+    def posterior(self, features: Tensor, groups: Tensor | None = None) -> Posterior:
+        """Over posterior samples and ensemble members."""
+        probs, expected_entropy = self.predictive(features, groups)
         # Before the temperature, which changes the mean and not the samples: their entropies would not compare.
-        information = metrics.mutual_information(probs, predictive.expected_entropy.mean(0))
+        information = metrics.mutual_information(probs, expected_entropy)
         return Posterior(
             calibration.at_temperature(probs, self.temperature), information, torch.zeros_like(information)
         )
@@ -92,7 +96,8 @@ class MethodPredictor(BasePredictor):
         """Answer for two directions of the feature space, as a batch."""
         with torch.no_grad(), restoring(self._read_from, self.method_name):
             images = torch.eye(2, self.backbone.dim)
-            check_answers(self._answer(images, None).probs, len(images), len(self.classes))
+            probs = calibration.at_temperature(self._answer(images, None)[0], self.temperature)
+            check_answers(probs, len(images), len(self.classes))
         self._tried = True
 
     def tensors(self) -> dict[str, Tensor]:
@@ -207,12 +212,13 @@ class StackedPredictor(BasePredictor):
 
     def posterior(self, features: Tensor, groups: Tensor | None = None) -> Posterior:
         """The mixture. Its entropy = disagreement + mutual information + the members' own, before the temperature."""
-        parts = [member.posterior(features, groups) for member in self.members.values()]
-        probs, weights = torch.stack([p.probs for p in parts]), self.weights.to(parts[0].probs.device)
+        parts = [member.predictive(features, groups) for member in self.members.values()]
+        probs, entropies = map(torch.stack, zip(*parts, strict=True))  # (K, N, C), (K, N)
+        weights = self.weights.to(probs.device)
         mixed = mixture(weights, probs)
         expected = weights @ metrics.predictive_entropy(probs).to(weights)
         disagreement = metrics.mutual_information(mixed, expected.to(mixed))
-        information = weights @ torch.stack([p.mutual_information for p in parts]).to(weights)
+        information = weights @ metrics.mutual_information(probs, entropies).to(weights)
         return Posterior(calibration.at_temperature(mixed, self.temperature), information, disagreement)
 
     def tensors(self) -> dict[str, Tensor]:

@@ -367,7 +367,9 @@ def predict(
     prepared = method.prepare(params, samples) if prepared is None else prepared
     probs, entropy = [], []
     n = features.shape[-2]
-    for part in torch.arange(n, device=features.device).split(method.images_at_once(n, samples)):
+    at_once = method.images_at_once(n, samples)
+    for start in range(0, max(n, 1), at_once):
+        part = slice(start, start + at_once)
         their_groups = None if groups is None else groups[part]
         log_p = method.logits(prepared, features[..., part, :], their_groups).log_softmax(-1)  # (R, S, n, C)
         p = log_p.exp()

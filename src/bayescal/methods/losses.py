@@ -23,10 +23,14 @@ def class_weights(text: Tensor, scale: float | Tensor) -> Tensor:
 def weighted_logits(image: Tensor, weights: Tensor) -> Tensor:
     """Products of the directions of images (…, B, D) with `class_weights` (…, C, D) → (…, B, C)."""
     image = F.normalize(image, dim=-1)
-    if (
-        image.dim() == 2 < weights.dim()
-    ):  # the same images for all runs and samples: one large product, not many narrow ones
-        return (image @ weights.flatten(0, -2).T).unflatten(1, weights.shape[:-1]).movedim(0, -2)
+    if image.dim() == 2 < weights.dim():  # the same images for all runs and samples
+        rows = weights.flatten(0, -2)
+        if len(image) == 1 and len(rows) % 2 == 0 and not torch.compiler.is_compiling():
+            # One image waits for the weights to be read, and a batch of two products reads them twice as fast as one.
+            halves = torch.bmm(rows.unflatten(0, (2, -1)), image.T.expand(2, -1, -1))
+            return halves.view(*weights.shape[:-2], 1, -1)
+        # One large product, not many narrow ones.
+        return (image @ rows.T).unflatten(1, weights.shape[:-1]).movedim(0, -2)
     return image @ weights.transpose(-1, -2)
 
 

@@ -51,7 +51,7 @@ class Engine(Protocol):
 
 
 def open_engine(
-    path: str | Path, name: str | None = None, backbone: str | None = None, device: str = "cpu", threads: int = 1
+    path: str | Path, name: str | None = None, backbone: str | None = None, device: str = "auto", threads: int = 1
 ) -> Engine:
     """The engine for a folder: a model of `bayescal fit` in torch, or one that `bayescal export` wrote.
 

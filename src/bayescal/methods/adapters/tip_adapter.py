@@ -82,7 +82,7 @@ class TipAdapter(Method):
     def parts(self, prepared: Params, features: Tensor) -> tuple[Tensor, Tensor]:
         """Zero-shot logits (R, N, C) and similarity to every key (R, N, n) of images (N, D) or (R, N, D)."""
         zero_shot = losses.weighted_logits(features, prepared["zero_shot"])
-        return zero_shot, F.normalize(features, dim=-1) @ prepared["keys"].transpose(1, 2)
+        return zero_shot, losses.weighted_logits(features, prepared["keys"])
 
     @torch.no_grad()
     def finish(self, params: Params, val: Samples) -> Params:
