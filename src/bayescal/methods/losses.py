@@ -25,7 +25,8 @@ def weighted_logits(image: Tensor, weights: Tensor) -> Tensor:
     image = F.normalize(image, dim=-1)
     if image.dim() == 2 < weights.dim():  # the same images for all runs and samples
         rows = weights.flatten(0, -2)
-        if len(image) == 1 and len(rows) % 2 == 0 and not torch.compiler.is_compiling():
+        # First whether it is traced: a graph for any number of images may not ask for their number.
+        if not torch.compiler.is_compiling() and len(image) == 1 and len(rows) % 2 == 0:
             # One image waits for the weights to be read, and a batch of two products reads them twice as fast as one.
             halves = torch.bmm(rows.unflatten(0, (2, -1)), image.T.expand(2, -1, -1))
             return halves.view(*weights.shape[:-2], 1, -1)
