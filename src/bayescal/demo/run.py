@@ -3,8 +3,9 @@
 *A new place*: five made-up symbols, learned from a few images in three styles, read in a fourth.
 *A cue that lies*: fish and keys whose paint goes with the class in training and against it at test.
 
-The symbols were designed on other images and on another held-out style. When the methods' settings were last simplified,
-test accuracies of both questions were on the screen (docs/command-line.md says which); what is printed is what came out.
+The symbols were designed on other images and on another held-out style. When the methods' settings were last
+simplified, test accuracies of both questions were on the screen (docs/command-line.md says which); what is printed is
+what came out.
 """
 
 import json
