@@ -19,7 +19,8 @@ _SAID = {
     ("database is locked", "lock wait timeout"): (
         "another process holds it for more than a minute: wait for it or stop it, and run the same command again"
     ),
-    ("malformed", "not a database", "corrupt"): (
+    # A damaged table definition lacks a column or spells it in another way; its message may not be text either.
+    ("malformed", "not a database", "corrupt", "no such column", "no such table", "undefined", "unicodedecode"): (
         "it is damaged. `bayescal records --verify` says what can be read; put a copy in its place, or move it away, "
         "and the same command makes it anew"
     ),

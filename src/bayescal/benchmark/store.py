@@ -96,7 +96,7 @@ class Store:
             made_together(lambda: _tables.create_all(self.engine))
             if file is not None:
                 sync_folder(file.parent)
-        except (exc.SQLAlchemyError, ImportError, OSError) as error:
+        except (exc.SQLAlchemyError, ImportError, OSError, UnicodeDecodeError) as error:
             raise in_words(url, error) or DataError(
                 f"the database {shown(url)} cannot be opened ({first_line(error)}). Expected a SQLAlchemy address "
                 "such as sqlite:///results/study.db or postgresql+psycopg://user@host/name (which needs "
