@@ -19,6 +19,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
+from bayescal.cli.evaluate import OURS
 from bayescal.estimator.artifact import CONFIG, TENSORS, read_artifact, write_artifact
 from command_line import _own_cache, _trained, data, fit, left_in, make_shapes, model, refused, run, shapes  # noqa: F401
 
@@ -106,8 +107,12 @@ def test_a_disk_that_is_really_full(small_disk, tmp_path, data, model, shapes):
     report = run("evaluate", model, shapes, "-o", small_disk / "report")
     refused(report, str(small_disk / "report"), "No space left")
     refused(run("predict", model, *[shapes] * 3, "-o", small_disk / "answers.json"), "answers.json", "No space left")
-    assert set(left_in(small_disk)) <= {*before, "report"}  # an evaluation's files are whole each for itself
-    shutil.rmtree(small_disk / "report", ignore_errors=True)
+    written = left_in(small_disk / "report")  # each file whole or not there; the metrics, which come first, are
+    assert written[0] == "metrics.json"
+    assert set(written) < set(OURS)
+    assert 0 <= json.loads((small_disk / "report" / "metrics.json").read_text())["accuracy"] <= 1
+    assert left_in(small_disk) == sorted([*before, "report"])
+    shutil.rmtree(small_disk / "report")
     features = fit(data, tmp_path / "model", "--cache", small_disk / "cache")
     refused(features, "the disk is full", str(small_disk / "cache"), "BAYESCAL_CACHE")
     assert left_in(tmp_path) == ["data", "disk"]

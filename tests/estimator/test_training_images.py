@@ -62,7 +62,8 @@ def test_every_image_is_kept_with_what_is_known_of_it(fitted, data, paths):
 
 def test_features_are_those_of_the_backbone(fitted, paths):
     kept = fitted.predictor_.training
-    torch.testing.assert_close(kept.features, fitted._bank().encode(kept.names).features, rtol=1e-6, atol=1e-7)
+    again = fitted._bank().encode(kept.names).features  # in other batches
+    torch.testing.assert_close(kept.features, again, rtol=0, atol=1e-5)
 
 
 def test_a_loaded_model_has_them_and_old_ones_have_none(fitted, tmp_path):

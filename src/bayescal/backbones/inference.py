@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from bayescal.engine.linear import freeze_products
+
 # Where open_clip's ModifiedResNet has a batch norm right behind a convolution (names in one parent).
 _PAIRS = (("conv1", "bn1"), ("conv2", "bn2"), ("conv3", "bn3"), ("0", "1"))
 
@@ -14,7 +16,7 @@ def fast_for_inference(visual: nn.Module) -> nn.Module:
     """Leave out what does not change an image tower's answer, in place; features move by rounding errors alone.
 
     A ResNet's batch norms are folded into its convolutions, and its images stored channels-last. A transformer that
-    is read at its class token needs no other token from its last layer. Other towers are left alone.
+    is read at its class token needs no other token from its last layer. Products with weights are `engine.linear`'s.
     """
     if type(visual).__name__ == "ModifiedResNet":
         _fold(visual.eval())
@@ -22,7 +24,7 @@ def fast_for_inference(visual: nn.Module) -> nn.Module:
     if _reads_class_token(visual):
         blocks = visual.get_submodule("transformer.resblocks")
         setattr(blocks, str(len(list(blocks.children())) - 1), LastBlock(list(blocks.children())[-1]))
-    return visual
+    return freeze_products(visual)
 
 
 def _fold(parent: nn.Module) -> None:

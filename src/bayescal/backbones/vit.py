@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bayescal.engine.linear import FrozenAttention, FrozenLinear
+
 
 class Norm(nn.LayerNorm):
     """In the precision of its input, whatever autocast does inside."""
@@ -23,12 +25,12 @@ class Block(nn.Module):
     def __init__(self, width: int, heads: int):
         super().__init__()
         self.ln_1 = Norm(width)
-        self.attn = nn.MultiheadAttention(width, heads, batch_first=True)
+        self.attn = FrozenAttention(width, heads, batch_first=True)
         self.ln_2 = Norm(width)
         self.mlp = nn.Sequential()
-        self.mlp.add_module("c_fc", nn.Linear(width, 4 * width))
+        self.mlp.add_module("c_fc", FrozenLinear(width, 4 * width))
         self.mlp.add_module("gelu", nn.GELU())
-        self.mlp.add_module("c_proj", nn.Linear(4 * width, width))
+        self.mlp.add_module("c_proj", FrozenLinear(4 * width, width))
 
     def forward(self, x: Tensor, read: int | None = None) -> Tensor:
         """With `read`, of that many tokens at the start alone, which still see all: (B, read, W)."""

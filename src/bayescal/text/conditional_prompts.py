@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bayescal.engine.linear import linear
 from bayescal.text.precision import lowered
 from bayescal.text.prompt_tree import PromptTree
 from bayescal.text.tower import Block, scaled, two_part_attention
@@ -73,9 +74,9 @@ class ConditionalPrompts(nn.Module):
         x_end = x[:, p:].reshape(n, k, t, w).gather(2, at)[:, :, 0]  # (n, K, W)
         normed = block.norm1(x)
         normed_end = normed[:, p:].reshape(n, k, t, w).gather(2, at)
-        key, v = F.linear(normed, block.qkv.weight[w:], block.qkv.bias[w:]).view(n, length, 2, h, w // h).unbind(2)
+        key, v = linear(normed, block.qkv.weight[w:], block.qkv.bias[w:]).view(n, length, 2, h, w // h).unbind(2)
         key, v = key.transpose(1, 2), v.transpose(1, 2)  # (n, H, L, w)
-        q = F.linear(normed_end, block.qkv.weight[:w], block.qkv.bias[:w])
+        q = linear(normed_end, block.qkv.weight[:w], block.qkv.bias[:w])
         q = q.view(n, k, h, 1, w // h).transpose(1, 2)  # (n, H, K, 1, w)
         k_t, v_t = (z[:, :, p:].reshape(n, h, k, t, w // h) for z in (key, v))
         hidden = torch.arange(t, device=x.device) > ends[:, None, :, None, None]  # (1, 1, K, 1, T)

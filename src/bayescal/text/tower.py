@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bayescal.engine.linear import FrozenLinear, add_product, linear
 from bayescal.errors import BackboneError
 from bayescal.text.precision import lowered
 
@@ -31,11 +32,11 @@ class Block(nn.Module):
     def __init__(self, width: int, hidden: int, eps: float = 1e-5):
         super().__init__()
         self.norm1 = nn.LayerNorm(width, eps)
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
+        self.qkv = FrozenLinear(width, 3 * width)
+        self.out = FrozenLinear(width, width)
         self.norm2 = nn.LayerNorm(width, eps)
-        self.up = nn.Linear(width, hidden)
-        self.down = nn.Linear(hidden, width)
+        self.up = FrozenLinear(width, hidden)
+        self.down = FrozenLinear(hidden, width)
         self.scale1: Tensor | None  # LayerScale of the models that have it
         self.scale2: Tensor | None
         self.register_buffer("scale1", None)
@@ -52,16 +53,16 @@ class _Heads(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, heads: int) -> tuple[Tensor, ...]:
         ctx.save_for_backward(weight)
         n = len(weight) // x.shape[-1]
-        return F.linear(x, weight, bias).unflatten(-1, (n, heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+        return linear(x, weight, bias).unflatten(-1, (n, heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         b, _, length, _ = gradients[0].shape
         flat = [gradient.transpose(1, 2).reshape(b * length, -1) for gradient in gradients]  # (B·L, W) each
         weights = ctx.saved_tensors[0].chunk(len(gradients))
-        out = flat[0] @ weights[0]
+        out = linear(flat[0], weights[0].t())
         for gradient, weight in zip(flat[1:], weights[1:], strict=True):
-            out.addmm_(gradient, weight)
+            add_product(out, gradient, weight)
         return out.view(b, length, -1), None, None, None
 
 
@@ -269,10 +270,10 @@ class TextTower(nn.Module):
         at = ends.expand(b, k)[:, :, None, None].expand(b, k, 1, w)
         x_end = packing.pad(x[:, p:]).view(b, k, t, w).gather(2, at)  # (B, K, 1, W)
         normed = block.norm1(x)
-        kv = F.linear(normed, block.qkv.weight[w:], block.qkv.bias[w:])
+        kv = linear(normed, block.qkv.weight[w:], block.qkv.bias[w:])
         key, v = kv[:, :p].view(b, p, 2, h, w // h).permute(2, 0, 3, 1, 4)  # (B, H, P, w)
         k_t, v_t = packing.pad(kv[:, p:]).view(b, k, t, 2, h, w // h).permute(3, 0, 4, 1, 2, 5)
-        q = F.linear(block.norm1(x_end), block.qkv.weight[:w], block.qkv.bias[:w])
+        q = linear(block.norm1(x_end), block.qkv.weight[:w], block.qkv.bias[:w])
         q = q.view(b, k, h, 1, w // h).transpose(1, 2)  # (B, H, K, 1, w)
         hidden = torch.arange(t, device=x.device) > ends[:, None, :, None, None]  # (B or 1, 1, K, 1, T)
         out = two_part_attention(q, key, v, k_t, v_t, hidden)
