@@ -186,7 +186,7 @@ def test_another_precision_is_another_backbone_with_nearly_the_same_features(min
     features, expected = lower.encode_images(pixels), mini.encode_images(pixels)
     assert features.dtype == torch.float32
     assert not torch.equal(features, expected)
-    assert F.cosine_similarity(features, expected).min() > 0.998
+    assert F.cosine_similarity(features, expected).min() > 0.999
     assert torch.equal(lower.encode_texts(["a dog"]), mini.encode_texts(["a dog"]))
 
 

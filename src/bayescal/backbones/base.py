@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 AUTO_DEVICE = "auto"
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
 PRECISIONS = (FLOAT32, BFLOAT16)
+_RECIPES = {FLOAT32: FLOAT32, BFLOAT16: "bfloat16, residual in float32"}  # goes into fingerprints: what is computed
 
 
 class Tokenizer(Protocol):
@@ -168,7 +169,9 @@ class Backbone:
             self,
             name=f"{self.name}@{precision}",
             label=f"{self.label}@{precision}",
-            fingerprint=hashlib.sha256(f"{self.fingerprint} {precision}".encode()).hexdigest()[: len(self.fingerprint)],
+            fingerprint=hashlib.sha256(f"{self.fingerprint} {_RECIPES[precision]}".encode()).hexdigest()[
+                : len(self.fingerprint)
+            ],
             precision=precision,
         )
 
