@@ -1,5 +1,7 @@
 """`bayescal bench`: what it takes, what it prints, what it refuses, and that a first look is part of the whole."""
 
+import zipfile
+
 import pytest
 import torch
 
@@ -113,6 +115,42 @@ def test_data_are_found_by_name_however_it_is_spelled(tmp_path):
     assert find_paths([f"OfficeHome={tmp_path / 'mine'}", f"my own={tmp_path / 'mine'}"]) == {
         "office-home": tmp_path / "mine", "my own": tmp_path / "mine",
     }  # fmt: skip
+
+
+@pytest.fixture
+def turned(tmp_path):
+    """class/environment/image, in an archive: the dry run of a bench reads it and trains nothing."""
+    folder = make_shapes(tmp_path / "turned", 3, environments=("photo", "sketch", "cartoon"))
+    archive = tmp_path / "turned.zip"
+    with zipfile.ZipFile(archive, "w") as content:
+        for file in folder.rglob("*.png"):
+            environment, name, image = file.relative_to(folder).parts
+            content.write(file, f"{name}/{environment}/{image}")
+    return archive
+
+
+def test_data_of_ones_own_are_read_as_the_options_say(turned, tmp_path):
+    from bayescal import Bench
+    from bayescal.data import Reading
+
+    some = ("--methods", "clip", "--quick", "--shots", 1, "--val-shots", 1, "--dry-run", "-o", tmp_path / "out")
+    result = bench("main", "--data", f"mine={turned}", "--layout", "class/environment", *some)
+    assert result.code == 0, result.err
+    assert "read as layout class/environment/image: 2 classes (dog, house), 3 environments" in result.err
+    (line,) = [line.split() for line in result.out.splitlines() if line.split()[:1] == ["main"]]
+    assert line[:6] == ["main", "mine", "CLIP", "zero-shot", "3", "3"]  # a run for each environment
+    options = {"shots": 1, "val_shots": 1, "methods": ["clip"], "quick": True, "output": tmp_path / "out"}
+    opened = Bench.open({"mine": turned}, reading=Reading("class/environment"), **options)
+    assert opened.sources.dataset("mine").class_words.keys() == {"dog", "house"}
+    assert "--layout class/environment" in opened.command("main")
+
+
+def test_options_of_reading_are_for_data_of_ones_own(bundle, turned, tmp_path):
+    refused(on(bundle, tmp_path / "out", "--layout", "class"), "--layout is for data sets under names of your own")
+    named = bench("main", "--data", "pacs=s3://bucket/PACS", "-o", tmp_path / "out")
+    refused(named, "PACS is read from a disk")
+    refused(bench("main", "--data", turned, "-o", tmp_path / "out"), "expected NAME=PATH")
+    refused(bench("main", "--data", f"mine={tmp_path}/shard-{{0..3}}.tar"), "shard-0.tar")
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------

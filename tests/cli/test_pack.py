@@ -5,7 +5,7 @@ import torch
 
 from bayescal.benchmark.bundle import load_bundle
 from benches import SEEDS, short_trainings
-from command_line import left_in, refused, run
+from command_line import left_in, refused, run, shape
 
 pytestmark = pytest.mark.xdist_group("bench")
 
@@ -31,9 +31,32 @@ def test_a_packed_data_set_is_the_one_that_was_given(pictures, bundle, tmp_path)
     assert left_in(path.parent) == ["mine.bundle"]
 
 
+def test_it_reads_what_fit_reads(tmp_path):
+    """A list with other headers and separators, of images whose class is in the name."""
+    for environment in ("day", "night"):
+        (tmp_path / "flat" / environment).mkdir(parents=True)
+        for name in ("dog", "house"):
+            for number in range(3):
+                shape(name, environment, number).save(tmp_path / "flat" / environment / f"{name}_{number}.png")
+    options = ("--seeds", 1, "--shots", 1, "--val-shots", 1)
+    named = pack("mine", "--from", tmp_path / "flat", "--class-from-name", "-o", tmp_path / "a.bundle", *options)
+    assert named.code == 0, named.err
+    assert "read as layout environment/class_number.jpg: 2 classes (dog, house), 2 environments" in named.err
+    files = sorted((tmp_path / "flat").rglob("*.png"))
+    rows = [f"{file};{file.name.split('_')[0]};{file.parent.name}" for file in files]
+    (tmp_path / "list.csv").write_text("\n".join(["Datei;Klasse;Ort", *rows]), encoding="utf-16")
+    columns = ("--columns", "path=Datei,class=Klasse,environment=Ort")
+    listed = pack("mine", "--from", tmp_path / "list.csv", *columns, "-o", tmp_path / "b.bundle", *options)
+    assert listed.code == 0, listed.err
+    one, two = (load_bundle(tmp_path / name) for name in ("a.bundle", "b.bundle"))
+    assert torch.equal(one.problem.features, two.problem.features)
+    assert one.dataset.class_words == two.dataset.class_words
+    refused(pack("pacs", "--from", tmp_path, "--layout", "class", "-o", tmp_path / "c.bundle"), "names of your own")
+
+
 @pytest.mark.parametrize(
     ("path", "output", "said"),
-    [("nowhere", "x.bundle", "there is no such folder or file"), (".", "x.zip", "ends in .bundle")],
+    [("nowhere", "x.bundle", "there is no folder or file nowhere"), (".", "x.zip", "ends in .bundle")],
 )
 def test_mistakes_are_said(tmp_path, monkeypatch, path, output, said):
     monkeypatch.chdir(tmp_path)

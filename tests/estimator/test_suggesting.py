@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from bayescal.estimator import suggesting
 from bayescal.estimator.prediction import Prediction
-from bayescal.estimator.suggesting import suggest, unknown
+from bayescal.estimator.suggesting import Sample, suggest, unknown
 
 
 def clusters(sizes: list[int], spread: float = 0.05, dim: int = 16) -> tuple[torch.Tensor, torch.Tensor]:
@@ -56,6 +56,22 @@ def test_of_very_many_images_a_sample_stands_for_all(monkeypatch):
     found = suggest(features, torch.ones(600), features[:0], 3)
     assert of[found.images].tolist() == [0, 2, 1]
     assert abs(found.stands_for - [300, 200, 100]).max() <= 24
+
+
+def test_a_sample_in_which_images_are_missing_suggests_the_others_and_stands_for_all(monkeypatch):
+    monkeypatch.setattr(suggesting, "CANDIDATES", 64)
+    monkeypatch.setattr(suggesting, "TARGETS", 50)
+    features, of = clusters([300, 100, 200])
+    first = (of == 1).numpy()
+    sample = Sample.of(first, 3)
+    assert len(sample.images) <= 64 + 50
+    assert first[sample.candidates].sum() == 32, "half of the candidates are images to be suggested first"
+    there = sample.images[::2]  # every second one cannot be read
+    found = suggest(features[there], torch.ones(len(there)), features[:0], 3, first[there], sample.within(there))
+    assert of[there[found.images]].tolist() == [1, 1, 1]
+    one = suggest(features[there], torch.ones(len(there)), features[:0], 3, None, sample.within(there))
+    assert of[there[one.images]].tolist() == [0, 2, 1]
+    assert abs(one.stands_for - [300, 200, 100]).max() <= 40
 
 
 def test_what_is_not_known_is_of_parameters_and_members_and_else_the_entropy():

@@ -32,11 +32,12 @@ from bayescal.benchmark.runner import (
     run_epochs,
     versions,
 )
-from bayescal.benchmark.sources import Sources, data_paths, known_name
+from bayescal.benchmark.sources import Place, Sources, data_paths, known_name
 from bayescal.benchmark.store import Store, sqlite_url
 from bayescal.benchmark.study import Study, Trial, different
 from bayescal.benchmark.variants import MethodVariant, get_variant
 from bayescal.data.datasets.base import Dataset
+from bayescal.data.manifest import FOUND_OUT, Reading
 from bayescal.errors import BayescalError
 from bayescal.evaluation.selection import get_rule
 from bayescal.methods import get_method
@@ -128,12 +129,12 @@ class Bench:
 
     @classmethod
     def open(
-        cls, data: Mapping[str, str | Path] | Sequence[str], *, output: str | Path = "bayescal-results",
+        cls, data: Mapping[str, Place] | Sequence[str], *, output: str | Path = "bayescal-results",
         datasets: Sequence[str] | None = None, methods: Sequence[str | type[Method]] | None = None,
         backbone: str = "mini", quick: bool = False, trials: int | None = None, seeds: Sequence[int] | None = None,
         sampler: str = "random",
         shots: int | None = None, val_shots: int | None = None, balanced: bool = False,
-        word_vectors: str | Path | None = None,
+        word_vectors: str | Path | None = None, reading: Reading = FOUND_OUT,
         storage: str | None = None, cache: Path | None = None, device: str = "auto",
         precision: "torch.dtype | None" = None, cluster: "Cluster | None" = None, max_runs: int = 256,
         progress: bool = False, end_to_end: EndToEnd | None = None, command: str = "",
@@ -143,7 +144,7 @@ class Bench:
         Parameters
         ----------
         data : mapping of str to path, or sequence of str
-            Name → folder, CSV, JSON or packed data set; or values of ``--data``: ``"NAME=PATH"``, a folder …
+            Name → folder, archive, list, URL or packed data set; or values of ``--data``: ``"NAME=PATH"``, a folder …
         output : path
             The folder of results, where they are also continued.
         datasets, methods : sequence of str, optional
@@ -158,8 +159,8 @@ class Bench:
             Training and validation images per class. Default: the data set's.
         balanced : bool
             Spread shots evenly over environments, also of data sets that keep the correlation of the two (NICO).
-        word_vectors : path, optional
-            Word vectors, for the W2V methods.
+        word_vectors, reading : path and Reading, optional
+            Word vectors, for the W2V methods; how data sets under names of your own are read (layout, columns).
         storage, cache : str and path, optional
             Database as SQLAlchemy address (default ``output/study.db``), and folder of the feature cache.
         device, precision, cluster : str, torch.dtype and Cluster, optional
@@ -181,7 +182,9 @@ class Bench:
         sources = Sources(
             paths, backbone, options.seeds, device=str(usable_device(device)), cache=cache, shots=shots,
             val_shots=val_shots, progress=progress, cluster=cluster, precision=precision, balanced=balanced,
+            reading=reading,
         )  # fmt: skip
+        sources.check_reading()
         for name in options.datasets:
             sources.path(name)  # a data set that is nowhere is said before the work begins
         return cls(options, sources, Store(storage or sqlite_url(Path(output))), Path(output), progress)

@@ -30,6 +30,7 @@ def bench_command(
         "--output": [output],
     }
     flags = [
+        *sources.reading.options,
         *(["--balanced"] if sources.balanced else []),
         *(["--end-to-end"] if whole else []),
         *(["--quick"] if options.quick else []),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bayescal.backbones.defaults import TrainingDefaults
     from bayescal.features import FeatureBank
     from bayescal.features.bank import Encoder
+    from bayescal.features.content_index import ContentIndex
 
 
 def portable_name(backbone: str) -> str:
@@ -159,14 +160,14 @@ def prepare_dataset(
     `encoder`: what encodes images that the cache does not have; None: this process.
     """
     from bayescal.features import AUTO, FeatureBank
-    from bayescal.features.extract import compute, digest_all, hex_of
-    from bayescal.features.threads import usable_cores
+    from bayescal.features.extract import compute
 
     shots, val_shots = shots or dataset.shots, val_shots or dataset.val_shots
-    digests, unreadable = digest_all(manifest.paths, usable_cores())
-    hashes = hex_of(digests, unreadable)
-    if unreadable:
-        raise DataError(_bad_images(dataset, {manifest.paths[i]: why for i, why in unreadable.items()}))
+    bank = FeatureBank(backbone, cache or AUTO, encoder=encoder or compute)
+    contents = bank.contents(manifest.paths, progress=progress)
+    if contents.problems:
+        raise DataError(_bad_images(dataset, {manifest.paths[i]: why for i, why in contents.problems.items()}))
+    hashes = contents.hexes()
     numbered = Hashes.of(hashes)
     found = {
         (fold.name, seed): draw_splits(dataset, manifest, numbered, fold, seed, shots, val_shots)
@@ -175,8 +176,7 @@ def prepare_dataset(
     }
     drawn = [splits.rows for splits in found.values()]
     wanted = np.unique(np.concatenate([*drawn, _base_to_new_rows(dataset, manifest)]))
-    bank = FeatureBank(backbone, cache or AUTO, encoder=encoder or compute)
-    features = _encode(bank, dataset, manifest, wanted, digests, progress=progress)
+    features = _encode(bank, dataset, manifest, wanted, contents, progress=progress)
     rows = np.full(len(manifest), -1)
     rows[wanted] = np.arange(len(wanted))
     problem = Problem.of(
@@ -186,7 +186,7 @@ def prepare_dataset(
     views = backbone.defaults.views if views is None else views
     if views:
         trained = np.unique(np.concatenate([splits.train for splits in found.values()]))
-        seen = _encode(bank, dataset, manifest, trained, digests, views, progress)
+        seen = _encode(bank, dataset, manifest, trained, contents, views, progress)
         view_rows = torch.full((len(wanted),), -1)
         view_rows[torch.from_numpy(rows[trained])] = torch.arange(len(trained))
         problem = replace(problem, views=seen.to(device), view_rows=view_rows.to(device))
@@ -199,14 +199,12 @@ def _encode(
     dataset: Dataset,
     manifest: Manifest,
     rows: np.ndarray,
-    digests: np.ndarray,
+    contents: "ContentIndex",
     views: int | None = None,
     progress: bool = False,
 ) -> Tensor:
     """Features (n, D) of these manifest rows, or (n, V, D) of their views; an image that cannot be read is refused."""
-    from bayescal.features.content_index import ContentIndex
-
-    paths, contents = [manifest.paths[i] for i in rows], ContentIndex.known(digests[rows], {})
+    paths, contents = [manifest.paths[i] for i in rows], contents.take(rows)
     if views is None:
         encoded = bank.encode(paths, progress=progress, contents=contents)
     else:

@@ -1,6 +1,7 @@
 """Where the data of an experiment come from: `--data` as the user gave it, prepared when it is needed."""
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -8,8 +9,10 @@ from typing import TYPE_CHECKING, cast
 from bayescal.benchmark.bundle import SUFFIX, bundled_dataset, bundled_name, load_bundle
 from bayescal.benchmark.prepared import PreparedDataset, portable_name, prepare_dataset
 from bayescal.data.datasets import dataset_names, find_name, get_dataset, open_dataset, outside_datasets
-from bayescal.data.datasets.base import Dataset
-from bayescal.data.manifest import Manifest
+from bayescal.data.datasets.base import Dataset, describe
+from bayescal.data.file_tree import expand_braces
+from bayescal.data.manifest import FOUND_OUT, Manifest, Reading
+from bayescal.data.remote import is_url
 from bayescal.errors import DataError
 from bayescal.util.references import is_reference
 
@@ -21,11 +24,14 @@ if TYPE_CHECKING:
     from bayescal.features.bank import Encoder
 
 
+Place = str | Path  # a folder, archive, list or bundle on a disk; or a URL, or shards, as text
+
+
 @dataclass
 class Sources:
     """Data sets by name and how to open them."""
 
-    paths: Mapping[str, Path]  # name → folder, CSV, JSON or bundle
+    paths: Mapping[str, Place]
     backbone: str
     seeds: Sequence[int]
     device: str = "cpu"
@@ -36,6 +42,8 @@ class Sources:
     cluster: "Cluster | None" = None  # encodes what the cache does not have
     precision: "torch.dtype | None" = None  # of the text tower's layers in training
     balanced: bool = False  # shots evenly over environments also where the data set keeps its correlation
+    reading: Reading = FOUND_OUT  # how data sets of one's own are read
+    read: Callable[[Place, Reading], Manifest] = lambda place, reading: reading.read(place)
     _open: dict[str, PreparedDataset] = field(default_factory=dict, repr=False)
     _listed: dict[str, tuple[Dataset, Manifest]] = field(default_factory=dict, repr=False)
     _backbone: "Backbone | None" = field(default=None, repr=False)
@@ -47,7 +55,7 @@ class Sources:
         if find_name(name) is not None:
             return get_dataset(name)
         path = self.path(name)
-        return bundled_dataset(path) if path.suffix == SUFFIX else self._list(name)[0]
+        return bundled_dataset(Path(path)) if is_bundle(path) else self._list(name)[0]
 
     def prepared(self, name: str) -> PreparedDataset:
         """The data set with its features; the first call may take minutes, the next ones nothing."""
@@ -56,7 +64,7 @@ class Sources:
             self._open[name] = replace(prepared, problem=replace(prepared.problem, precision=self.precision))
         return self._open[name]
 
-    def path(self, name: str) -> Path:
+    def path(self, name: str) -> Place:
         if name not in self.paths:
             how = f"bayescal data info {name}" if find_name(name) is not None else "bayescal data list"
             raise DataError(
@@ -68,8 +76,8 @@ class Sources:
 
     def _load(self, name: str) -> PreparedDataset:
         path = self.path(name)
-        if path.suffix == SUFFIX:
-            return self._unpack(name, path)
+        if is_bundle(path):
+            return self._unpack(name, Path(path))
         if self._backbone is None:
             from bayescal.backbones import load_backbone
 
@@ -96,11 +104,20 @@ class Sources:
         if name not in self._listed:
             path = self.path(name)
             if find_name(name) is not None:
-                self._listed[name] = open_dataset(name, path)
+                self._listed[name] = open_dataset(name, Path(path))
             else:
-                dataset, manifest = open_dataset(str(path))
-                self._listed[name] = replace(dataset, name=name, title=name), manifest  # as the user calls it
+                manifest = self.read(path, self.reading)
+                self._listed[name] = replace(describe(path, manifest), name=name, title=name), manifest
         return self._listed[name]
+
+    def check_reading(self) -> None:
+        """Refuse options of reading that nothing would be read by."""
+        own = [name for name, path in self.paths.items() if find_name(name) is None and not is_bundle(path)]
+        if self.reading.options and not own:
+            raise DataError(
+                f"{self.reading.options[0]} is for data sets under names of your own (NAME=PATH); "
+                f"{', '.join(self.paths)} is read as it is downloaded or was packed"
+            )
 
     def _unpack(self, name: str, path: Path) -> PreparedDataset:
         prepared = load_bundle(path, self.device)
@@ -118,7 +135,12 @@ class Sources:
         )  # fmt: skip
 
 
-def data_paths(data: Mapping[str, str | Path] | Sequence[str]) -> dict[str, Path]:
+def is_bundle(place: Place) -> bool:
+    """Whether this names a packed data set."""
+    return str(place).endswith(SUFFIX)
+
+
+def data_paths(data: Mapping[str, Place] | Sequence[str]) -> dict[str, Place]:
     """Data sets by name and where they are: a mapping, or values of `--data`. There must be one."""
     if isinstance(data, Mapping):
         parts = [named_path(name, path, f"data[{name!r}]") for name, path in data.items()]
@@ -133,21 +155,20 @@ def data_paths(data: Mapping[str, str | Path] | Sequence[str]) -> dict[str, Path
     return found
 
 
-def find_paths(given: Sequence[str]) -> dict[str, Path]:
+def find_paths(given: Sequence[str]) -> dict[str, Place]:
     """`--data` values as paths by name: NAME=PATH, a bundle, or a folder in which named data sets are looked for."""
-    paths: dict[str, Path] = {}
+    paths: dict[str, Place] = {}
     for value in given:
         name, equals, path = value.partition("=")
-        if equals and not Path(value).exists():
+        if equals and not is_url(name) and not Path(value).exists():
             paths |= named_path(name, path, f"--data {value}")
             continue
         folder = Path(value).expanduser()
-        if folder.suffix == SUFFIX and folder.is_file():
+        if is_bundle(folder) and folder.is_file():
             paths[bundled_name(folder)] = folder
         elif not folder.is_dir():
-            raise DataError(
-                f"--data {value}: expected NAME=PATH or a folder that holds data sets; there is no such folder"
-            )
+            found = "is none" if is_url(value) or folder.exists() else "there is no such folder"
+            raise DataError(f"--data {value}: expected NAME=PATH or a folder that holds data sets; {found}")
         else:
             found = _inside(folder)
             if not found:
@@ -159,12 +180,18 @@ def find_paths(given: Sequence[str]) -> dict[str, Path]:
     return paths
 
 
-def named_path(name: str, path: str | Path, said: str) -> dict[str, Path]:
-    """A data set's known name and its path, which must exist. `said`: what the user wrote."""
-    found = Path(path).expanduser()
-    if not found.exists():
-        raise DataError(f"{said}: there is no folder or file {found}")
-    return {known_name(name): found}
+def named_path(name: str, path: Place, said: str) -> dict[str, Place]:
+    """A data set's known name and where it is; a path must exist. `said`: what the user wrote."""
+    name, text = known_name(name), os.path.expanduser(os.fspath(path))
+    first = next(iter(expand_braces(text)))
+    if is_url(first) and find_name(name) is not None:
+        raise DataError(
+            f"{said}: {get_dataset(name).title} is read from a disk; only data sets under names of your own may lie "
+            "behind a URL"
+        )
+    if not is_url(first) and not os.path.exists(first):
+        raise DataError(f"{said}: there is no folder or file {first}")
+    return {name: text if is_url(first) or first != text else Path(text)}
 
 
 def known_name(name: str) -> str:

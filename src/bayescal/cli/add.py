@@ -44,6 +44,7 @@ def add(
     """
     from bayescal.cli.options import taken_device
     from bayescal.cli.screen import note, out, shows_progress
+    from bayescal.data import Reading
     from bayescal.data.layout import ONLY_ENVIRONMENT
     from bayescal.end_to_end import load_model
     from bayescal.estimator.adding import add_images
@@ -54,10 +55,10 @@ def add(
 
     check_output(output, force)
     output = Path(os.path.abspath(output))
-    manifest = read_data(more, layout, class_from_name, columns)
+    manifest = read_data(more, Reading(layout, class_from_name, columns))
     if environment is not None:
         manifest = _from(manifest, environment)
-    chosen = choose_training_data(manifest, [], None, None, 1)
+    chosen = choose_training_data(manifest, [], None, None, 1, cache or AUTO)
     old = load_model(model, backbone, taken_device(device))
     if chosen.manifest.environments == (ONLY_ENVIRONMENT,) and ONLY_ENVIRONMENT not in map(str, old.environments):
         note(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bayescal.benchmark.experiments import EXPERIMENTS, get_experiment
+from bayescal.cli.layout_options import ClassFromName, Columns, Layout, read_aloud
 from bayescal.cli.options import (
     Cache,
     Device,
@@ -78,6 +79,9 @@ def bench(
     sampler: Annotated[str, typer.Option(help="How trials are drawn: random (as the paper) or tpe.")] = "random",
     shots: Shots = None,
     val_shots: ValShots = None,
+    layout: Layout = None,
+    class_from_name: ClassFromName = False,
+    columns: Columns = None,
     balanced: Annotated[
         bool,
         typer.Option("--balanced", help="Shots evenly over environments, also where a data set keeps its own way."),
@@ -130,6 +134,7 @@ def bench(
     the same output folder or database at once.
     """
     from bayescal.benchmark.bench import Bench
+    from bayescal.data import Reading
 
     names = EXPERIMENTS if experiment == "all" else [experiment]
     experiments = [get_experiment(name) for name in names]  # an unknown one is said before anything is opened
@@ -141,11 +146,13 @@ def bench(
     opened = Bench.open(
         data, output=output, datasets=_names("--datasets", datasets), methods=chosen,
         backbone=backbone, quick=quick, trials=trials, seeds=parse_seeds(seeds) if seeds else None, sampler=sampler,
-        shots=shots, val_shots=val_shots, balanced=balanced, word_vectors=word_vectors, storage=storage, cache=cache,
+        shots=shots, val_shots=val_shots, balanced=balanced, word_vectors=word_vectors,
+        reading=Reading(layout, class_from_name, columns), storage=storage, cache=cache,
         device=device,
         precision=layers, cluster=cluster, max_runs=max_runs, progress=shows_progress(quiet), end_to_end=whole,
         command=_command(),
     )  # fmt: skip
+    opened.sources.read = read_aloud
     for name in opened.options.datasets:
         opened.sources.prepared(name)  # data that cannot be used end the command, also with `all`
     plans = _possible(opened, experiments, strict=experiment != "all")

@@ -295,6 +295,7 @@ def check(
     """
     from bayescal.cli.data_check import examine, print_report
     from bayescal.cli.screen import out, shows_progress
+    from bayescal.data import Reading
     from bayescal.data.datasets import find_name, open_dataset
     from bayescal.data.datasets.base import describe
 
@@ -304,7 +305,7 @@ def check(
     elif find_name(path) and not os.path.lexists(path):
         about, manifest = open_dataset(path)  # which says where to get it
     else:
-        manifest = read_data(path, layout, class_from_name, columns)
+        manifest = read_data(path, Reading(layout, class_from_name, columns))
         about = describe(path, manifest)
         out().print(f"Read as {manifest.understood}.", soft_wrap=True)
     _print_counts(manifest)

@@ -87,11 +87,14 @@ def evaluate(
     Environments that the model learned from are marked as seen; the others show how it holds up elsewhere.
     """
     from bayescal.cli.screen import emit, near, out
+    from bayescal.data import Reading
     from bayescal.util.jsonable import dumps
 
     folder = Path(os.path.abspath(output or f"{os.path.abspath(model)}-evaluation"))
     _check_place(folder)
-    chosen, part = _choose(read_data(data, layout, class_from_name, columns), only or [], leave_out or [], split)
+    chosen, part = _choose(
+        read_data(data, Reading(layout, class_from_name, columns)), only or [], leave_out or [], split
+    )
     predictor, evaluated = _measure(model, chosen, backbone, cache, device)
     _warn_about_training_images(predictor, evaluated, part)
     record = _record(predictor, evaluated, model=str(model), data=str(data), split=part)

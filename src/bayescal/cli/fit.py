@@ -151,11 +151,12 @@ def fit(
     """
     from bayescal.cli.options import import_from_here, parse_settings, read_words
     from bayescal.cli.screen import out, shows_progress
+    from bayescal.data import Reading
     from bayescal.errors import BayescalError
     from bayescal.estimator.artifact import AUTO, check_output
 
     check_output(output, force)
-    output = Path(os.path.abspath(output))
+    output, reading = Path(os.path.abspath(output)), Reading(layout, class_from_name, columns)
     import_from_here(method or "")
     if end_to_end:
         from bayescal.cli.fit_end_to_end import fit_whole_model
@@ -169,7 +170,7 @@ def fit(
             "--environment-words": environment_words is not None,
         }
         fit_whole_model(
-            read_data(data, layout, class_from_name, columns),
+            read_data(data, reading),
             output,
             method or "erm",
             settings or [],
@@ -198,9 +199,10 @@ def fit(
 
     from bayescal.cli.fit_screen import checkpoint_folder, print_expected, print_found, print_learned, print_next
     from bayescal.estimator.training_data import choose_training_data
+    from bayescal.features import AUTO as AUTO_CACHE
 
-    manifest = read_data(data, layout, class_from_name, columns, *words)
-    chosen = choose_training_data(manifest, leave_out or [], shots, val_shots, seed)
+    manifest = read_data(data, reading, *words)
+    chosen = choose_training_data(manifest, leave_out or [], shots, val_shots, seed, cache or AUTO_CACHE)
     screen = out()
     if not quiet:
         print_found(screen, chosen)
@@ -220,7 +222,7 @@ def fit(
         views=views,
         options=options,
         seed=seed,
-        cache=cache or "auto",
+        cache=cache or AUTO_CACHE,
         device=taken_device(device),
         verbose=shows_progress(quiet),
     )

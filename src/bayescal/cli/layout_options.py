@@ -1,13 +1,15 @@
 """Options that say how folders and lists are to be read, and the question where they can be read in two ways."""
 
+import os
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from bayescal.data import Manifest
+    from bayescal.data import Manifest, Reading
     from bayescal.data.layout import UnclearLayout
 
 _PANEL = "Images and names"
@@ -41,25 +43,29 @@ Columns = Annotated[
 
 
 def read_data(
-    data: str,
-    layout: str | None = None,
-    class_from_name: bool = False,
-    columns: str | None = None,
+    data: str | os.PathLike[str],
+    reading: "Reading",
     class_words: Mapping[str, str] | None = None,
     environment_words: Mapping[str, str] | None = None,
 ) -> "Manifest":
     """The images; where folders can be read in two ways and somebody sits at the terminal, she is asked."""
-    from bayescal.data import read_manifest
     from bayescal.data.layout import UnclearLayout
 
-    words = {"class_words": class_words, "environment_words": environment_words}
     try:
-        return read_manifest(data, layout=layout, class_from_name=class_from_name, columns=columns, **words)
+        return reading.read(data, class_words, environment_words)
     except UnclearLayout as unclear:
         if not unclear.readings or not in_terminal():
             raise
-        chosen = _ask(unclear)
-        return read_manifest(data, layout=chosen, class_from_name=class_from_name, columns=columns, **words)
+        return replace(reading, layout=_ask(unclear)).read(data, class_words, environment_words)
+
+
+def read_aloud(data: str | os.PathLike[str], reading: "Reading") -> "Manifest":
+    """As `read_data`, and on stderr how they were read."""
+    from bayescal.cli.screen import near, tell
+
+    manifest = read_data(data, reading)
+    tell(f"{near(data)}: read as {manifest.understood}.")
+    return manifest
 
 
 def in_terminal() -> bool:

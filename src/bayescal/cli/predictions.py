@@ -4,13 +4,18 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from bayescal.estimator.answers import Answer, answers_of
+from bayescal.features.remote_hashes import is_remote
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from bayescal.data import ImageSource
     from bayescal.estimator.base_predictor import BasePredictor
+    from bayescal.estimator.prediction import Prediction
     from bayescal.features import Encoded, FeatureBank
 
 FIRST, LARGEST = 16, 1024  # images answered together: few at first, so that something is seen soon
+LARGEST_REMOTE = 128  # images behind URLs are in memory from when they are fetched until they are encoded
 
 
 def answer_in_parts(
@@ -20,10 +25,20 @@ def answer_in_parts(
     at, size = 0, FIRST
     if "predict_batch" in getattr(predictor, "config", {}):  # DPLCLIP: an answer depends on the images beside it
         size = len(images)
+    largest = LARGEST_REMOTE if any(map(is_remote, images)) else LARGEST
     while at < len(images):
         part = images[at : at + size]
         yield answer_all(predictor, names[at : at + size], bank.encode(part))
-        at, size = at + len(part), min(2 * size, LARGEST)
+        at, size = at + len(part), min(2 * size, largest)
+
+
+def details_in_parts(predictor: "BasePredictor", features: "Tensor") -> "Prediction":
+    """What a model says about images (N, D), in the memory that a part of them takes."""
+    from bayescal.estimator.prediction import Prediction
+
+    together = "predict_batch" in getattr(predictor, "config", {})  # as above
+    parts = (features,) if together else features.split(LARGEST)
+    return Prediction.joined([predictor.details(part) for part in parts])
 
 
 def answer_all(predictor: "BasePredictor", images: Sequence[str], encoded: "Encoded") -> list[Answer]:

@@ -2,17 +2,24 @@
 
 import csv
 import io
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bayescal.cli.options import Cache, Device, Model, MovedBackbone, RawCsv
+from bayescal.data.remote import join
 from bayescal.errors import BayescalError, DataError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
     from bayescal.estimator.base_predictor import BasePredictor
-    from bayescal.features import Encoded
+    from bayescal.features import FeatureBank
+    from bayescal.features.content_index import ContentIndex
 
 ENDINGS = (".csv", ".png", ".html")
 COLUMNS = ("path", "class", "environment", "guess", "confidence", "uncertainty", "unfamiliar", "stands_for")
@@ -50,7 +57,7 @@ def suggest(
     from bayescal.cli.files import check_file, write_text
     from bayescal.cli.image_list import check_any, list_images
     from bayescal.cli.options import taken_device
-    from bayescal.cli.screen import near, out, shows_progress, tell
+    from bayescal.cli.screen import near, out, tell
     from bayescal.end_to_end import load_model
     from bayescal.features import AUTO, FeatureBank
 
@@ -61,8 +68,7 @@ def suggest(
     listed = list_images(images)
     check_any(listed, images)
     predictor = load_model(model, backbone, taken_device(device))
-    encoded = FeatureBank(predictor.backbone, folder=cache or AUTO).encode(listed, progress=shows_progress())
-    rows, left_out = rows_of(predictor, listed, encoded, n)
+    rows, left_out = rows_of(predictor, FeatureBank(predictor.backbone, folder=cache or AUTO), listed, n)
     screen = out()
     if not output:
         _print(screen, rows)
@@ -79,37 +85,36 @@ def suggest(
 
 
 def rows_of(
-    predictor: "BasePredictor", listed: list[str], encoded: "Encoded", n: int
+    predictor: "BasePredictor", bank: "FeatureBank", listed: list[str], n: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """What to label, the most useful first, and how many images are known already."""
+    """What to label, the most useful first, and how many images are known already.
+
+    Images are hashed, and of those that are new at most 12,288 are encoded, which stand for all: memory and time do not
+    grow with the rest of them.
+    """
     import numpy as np
 
-    from bayescal.cli.screen import note
+    from bayescal.cli.predictions import details_in_parts
+    from bayescal.cli.screen import shows_progress
+    from bayescal.estimator.suggesting import Sample, unknown
     from bayescal.estimator.suggesting import suggest as choose
-    from bayescal.estimator.suggesting import unknown
 
-    failed = {failure.index for failure in encoded.failures}
-    if len(failed) == len(listed):
-        raise DataError(encoded.describe_failures("could not be read"))
-    if failed:
-        note(encoded.describe_failures())
-    new = _new_images(predictor, encoded, failed)
-    if not len(new):
-        raise DataError("the model has learned from all of these images: nothing is left to label")
-    features = encoded.features[new]
-    said = predictor.details(features)
-    training = predictor.training
-    labelled = features[:0] if training is None else training.directions
-    environments = _environments([listed[i] for i in new], [str(name) for name in predictor.environments])
+    contents = bank.contents(listed, progress=shows_progress())
+    new = _new_images(predictor, contents)
     known = {str(name) for name in predictor.environments}
-    first = np.array([bool(name) and name not in known for name in environments])
+    environments = _environments([listed[i] for i in new], known)
+    first = np.array([bool(name) and name not in known for name in environments], dtype=bool)
+    sample = Sample.of(first, n)
+    features, looked_at = _encoded(bank, listed, contents, new, sample.images)
+    said = details_in_parts(predictor, features)
     uncertainty = unknown(said)
-    found = choose(features, uncertainty, labelled, n, first)
+    labelled = features[:0] if predictor.training is None else predictor.training.directions
+    found = choose(features, uncertainty, labelled, n, first[looked_at], sample.within(looked_at))
     rows = [
         {
-            "path": listed[new[i]],
+            "path": listed[new[looked_at[i]]],
             "class": "",
-            "environment": environments[i],
+            "environment": environments[looked_at[i]],
             "guess": str(said.labels[i]),
             "confidence": float(said.confidence[i]),
             "uncertainty": float(uncertainty[i]),
@@ -118,32 +123,50 @@ def rows_of(
         }
         for i, count in zip(found.images.tolist(), found.stands_for, strict=True)
     ]
-    return rows, len(listed) - len(failed) - len(new)
+    return rows, len(listed) - len(contents.problems) - len(new)
 
 
-def _new_images(predictor: "BasePredictor", encoded: "Encoded", failed: set[int]) -> Any:
-    """One image of each content that the model has not learned from."""
+def _encoded(
+    bank: "FeatureBank", listed: list[str], contents: "ContentIndex", new: "np.ndarray", chosen: "np.ndarray"
+) -> "tuple[Tensor, np.ndarray]":
+    """Features of the new images that were chosen, and which of these (numbers into `new`) could be read."""
     import numpy as np
 
-    seen: set[str | None] = set()
-    if predictor.training is not None:
-        seen = {digest.tobytes().hex() for digest in predictor.training.hashes}
-    new = []
-    for i, content in enumerate(encoded.hashes):
-        if i not in failed and content not in seen:
-            new.append(i)
-            seen.add(content)
-    return np.array(new, dtype=np.int64)
+    from bayescal.cli.screen import note, shows_progress, tell
+    from bayescal.features.feature_rows import Failure, describe_failures
+
+    if not len(new) and len(contents.problems) < len(listed):
+        raise DataError("the model has learned from all of these images: nothing is left to label")
+    own = new[chosen]
+    encoded = bank.rows([listed[i] for i in own], contents=contents.take(own), progress=shows_progress())
+    failures = [*(Failure.of(listed[i], i, why) for i, why in contents.problems.items()), *encoded.failures]
+    readable = np.setdiff1d(np.arange(len(own)), [failure.index for failure in encoded.failures]).astype(np.int64)
+    if not len(readable):
+        raise DataError(describe_failures(failures, len(listed), "could not be read"))
+    if failures:
+        note(describe_failures(failures, len(listed)))
+    if len(own) < len(new):
+        tell(f"{len(own):,} of {len(new):,} new images were looked at, evenly spread: they stand for all")
+    return encoded.read(readable), chosen[readable]
 
 
-def _environments(paths: list[str], known: list[str]) -> list[str]:
+def _new_images(predictor: "BasePredictor", contents: "ContentIndex") -> "np.ndarray":
+    """One image of each content that the model has not learned from, ascending."""
+    one = contents.distinct
+    return one if predictor.training is None else one[~predictor.training.contains(contents.digests[one])]
+
+
+def _environments(paths: list[str], known: set[str]) -> list[str]:
     """Of each image, the folder beside or below which an environment of the model lies; "" where none does."""
-    parts = [Path(path).absolute().parts[:-1] for path in paths]
-    depths = {level for own in parts for level, name in enumerate(own) if name in known}
-    if not depths:
+    here = os.getcwd()
+
+    def folders(path: str) -> list[str]:
+        return join(here, path).split("/")[:-1]
+
+    level = min((level for path in paths for level, name in enumerate(folders(path)) if name in known), default=None)
+    if level is None:
         return [""] * len(paths)
-    level = min(depths)
-    return [own[level] if len(own) > level else "" for own in parts]
+    return [sys.intern(own[level]) if len(own := folders(path)) > level else "" for path in paths]
 
 
 def _print(screen: Any, rows: list[dict[str, Any]]) -> None:
@@ -170,7 +193,7 @@ def _csv(rows: list[dict[str, Any]], raw: bool) -> str:
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)
     for row in rows:
-        cells = {**row, "path": str(Path(row["path"]).absolute()), "unfamiliar": str(row["unfamiliar"]).lower()}
+        cells = {**row, "path": join(os.getcwd(), row["path"]), "unfamiliar": str(row["unfamiliar"]).lower()}
         cells |= {name: f"{row[name]:.6f}" for name in ("confidence", "uncertainty")}
         writer.writerow([plain_cell(cells[name], raw) for name in COLUMNS])
     return stream.getvalue()

@@ -7,7 +7,7 @@ from bayescal.util.lazy import lazy_names
 if TYPE_CHECKING:
     from bayescal.data.file_tree import IMAGE_SUFFIXES, find_images
     from bayescal.data.images import MAX_PIXELS, content_hash, read_image
-    from bayescal.data.manifest import Manifest, ManifestRow, read_manifest
+    from bayescal.data.manifest import Manifest, ManifestRow, Reading, read_manifest
     from bayescal.data.names import check_names, to_words
     from bayescal.data.sources import ImageError, ImageSource
     from bayescal.data.splits import Split, check_leaks, few_shot_split, split_from_manifest
@@ -23,6 +23,7 @@ __all__ = [
     "ImageSource",
     "Manifest",
     "ManifestRow",
+    "Reading",
     "Split",
     "check_leaks",
     "check_names",
@@ -49,6 +50,7 @@ _HOMES = {
     "read_image": "bayescal.data.images",
     "Manifest": "bayescal.data.manifest",
     "ManifestRow": "bayescal.data.manifest",
+    "Reading": "bayescal.data.manifest",
     "read_manifest": "bayescal.data.manifest",
     "check_names": "bayescal.data.names",
     "to_words": "bayescal.data.names",

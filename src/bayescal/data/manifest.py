@@ -259,6 +259,48 @@ def read_manifest(
     )
 
 
+@dataclass(frozen=True)
+class Reading:
+    """How images are to be read where that is not found out: what the options --layout … of a command say.
+
+    Parameters
+    ----------
+    layout, class_from_name, columns : as `read_manifest` takes them.
+    """
+
+    layout: str | None = None
+    class_from_name: bool = False
+    columns: str | None = None
+
+    def read(
+        self,
+        path: str | os.PathLike[str],
+        class_words: Mapping[str, str] | None = None,
+        environment_words: Mapping[str, str] | None = None,
+    ) -> Manifest:
+        """The images, read in this way."""
+        return read_manifest(
+            path,
+            layout=self.layout,
+            class_from_name=self.class_from_name,
+            columns=self.columns,
+            class_words=class_words,
+            environment_words=environment_words,
+        )
+
+    @property
+    def options(self) -> list[str]:
+        """As they are typed."""
+        return [
+            *(["--layout", self.layout] if self.layout else []),
+            *(["--class-from-name"] if self.class_from_name else []),
+            *(["--columns", self.columns] if self.columns else []),
+        ]
+
+
+FOUND_OUT = Reading()
+
+
 def _read(path: str, layout: str | None, class_from_name: bool, columns: Mapping[str, str]) -> Images:
     parsed = None if layout is None else Layout.parse(layout, class_from_name)
     if is_tree(path):

@@ -27,6 +27,7 @@ from bayescal.estimator.fitting import draw_split
 from bayescal.estimator.labelled_images import LabelledImages
 from bayescal.estimator.training_images import TrainingImages
 from bayescal.evaluation.calibration import environment_prototypes
+from bayescal.features.cache_folder import default_folder
 from bayescal.features.content_index import ContentIndex
 from bayescal.features.threads import usable_cores
 from bayescal.methods import method_identity, method_reference
@@ -110,7 +111,7 @@ class Readable:
 
 
 def _readable(manifest: Manifest, validation: np.ndarray | None, contents: ContentIndex | None) -> Readable:
-    contents = contents or ContentIndex.of(manifest.paths, usable_cores())
+    contents = contents or ContentIndex.of(manifest.paths, usable_cores(), default_folder())
     problems = contents.problems
     kept = np.array([i for i in range(len(manifest)) if i not in problems], dtype=np.int64)
     if problems:

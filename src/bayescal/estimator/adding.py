@@ -146,8 +146,9 @@ def _encode(
     bank: FeatureBank, images: LabelledImages, verbose: bool
 ) -> tuple[LabelledImages, np.ndarray, Tensor, tuple[Failure, ...]]:
     """The images that can be read, one of each content, with contents (n, 32) and features (n, D)."""
-    contents = images.contents or ContentIndex.of(images.sources, bank.workers)
+    contents = images.contents or bank.contents(images.sources, progress=verbose)
     encoded = bank.encode(images.sources, progress=verbose, contents=contents)
+    contents.fetched.clear()
     failed = {failure.index for failure in encoded.failures}
     read = np.array([i for i in range(len(images)) if i not in failed], dtype=np.int64)
     if not len(read):
@@ -249,9 +250,10 @@ def _views(bank: FeatureBank, together: _Together, settings: FitSettings) -> Ten
     """Views of the images to learn from, out of the cache or from files that are what they were; None: not of all."""
     train = together.split.train
     sources = [together.images.sources[i] for i in train]
-    unchanged = (ContentIndex.of(sources, bank.workers).digests == together.digests[train]).all(1)
+    now = bank.contents(sources)
+    unchanged = (now.digests == together.digests[train]).all(1)
     sources = [source if same else f"{source} (changed)" for source, same in zip(sources, unchanged, strict=True)]
-    contents = ContentIndex.known(together.digests[train], {})
+    contents = ContentIndex.known(together.digests[train], {}, now.fetched)
     found = bank.encode_views(sources, settings.views or 0, progress=settings.verbose, contents=contents)
     return None if found.failures else found.features
 

@@ -16,7 +16,6 @@ from bayescal.estimator.prediction import Prediction
 from bayescal.estimator.training_images import TrainingImages
 from bayescal.evaluation.scoring import Evaluation
 from bayescal.features import FeatureBank
-from bayescal.features.content_index import ContentIndex
 from bayescal.features.extract import name_of
 from bayescal.features.feature_rows import Failure
 
@@ -109,8 +108,9 @@ def evaluate_images(
     Warns where the model was made from images among them.
     """
     labels = predictor.class_ids(images.classes.tolist(), images.class_ids)
-    contents = images.contents or ContentIndex.of(images.sources, bank.workers)
+    contents = images.contents or bank.contents(images.sources, progress=progress)
     encoded = bank.encode(images.sources, progress=progress, contents=contents)
+    contents.fetched.clear()
     failed = {failure.index for failure in encoded.failures}
     kept = np.array([i for i in range(len(images)) if i not in failed], dtype=np.int64)
     if failed:

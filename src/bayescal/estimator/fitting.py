@@ -145,7 +145,7 @@ def encode(
     bank: FeatureBank, backbone: Backbone, images: LabelledImages, draw: Draw, settings: FitSettings
 ) -> Material:
     """Draw images that can be read, and encode those that were drawn. Each image is hashed once."""
-    contents = images.contents or ContentIndex.of(images.sources, bank.workers)
+    contents = images.contents or bank.contents(images.sources, progress=settings.verbose)
     drawn = draw_readable(bank, images, contents, draw, settings.verbose)
     if drawn.unreadable:
         _warn(describe_failures(drawn.unreadable, len(images)))
@@ -160,6 +160,7 @@ def encode(
         paths = [used.sources[i] for i in split.train]
         taken = contents.take(split.train)
         seen = bank.encode_views(paths, views, progress=settings.verbose, contents=taken).features
+    contents.fetched.clear()
     problem = make_problem(backbone, features, used, split, seen)
     order = np.concatenate([split.train, split.val])
     own = problem.features[torch.from_numpy(order).to(backbone.device)]

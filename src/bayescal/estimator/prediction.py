@@ -1,6 +1,7 @@
 """What a classifier says about images."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -26,6 +27,11 @@ class Prediction:
     # (N,): how much the image is like those learned from, in standard deviations; 0 is usual, NaN: not known.
     familiarity: np.ndarray
     unfamiliar: np.ndarray  # (N,) bool: so unlike them that the answer, however confident, means little
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Prediction]") -> "Prediction":
+        """What was said about images part by part, as one."""
+        return cls(**{own.name: np.concatenate([getattr(part, own.name) for part in parts]) for own in fields(cls)})
 
     def selective(self) -> np.ndarray:
         """The most probable class of each image; "unfamiliar" where the image is unlike any that was learned from, else

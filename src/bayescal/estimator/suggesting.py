@@ -37,6 +37,31 @@ class Suggestions:
     stands_for: np.ndarray  # (k,) how many of all images are more like it than like any other labelled or suggested one
 
 
+@dataclass(frozen=True)
+class Sample:
+    """The images that are looked at: of few all, of very many some, evenly spread. Numbers are ascending."""
+
+    candidates: np.ndarray  # (C,) those that may be suggested
+    targets: np.ndarray  # (T,) those that stand for all
+    total: int  # how many they stand for
+
+    @classmethod
+    def of(cls, first: np.ndarray, n: int) -> "Sample":
+        """From N images, of which those marked by `first` (N,) are to be suggested before others; n are wanted."""
+        most = max(n, CANDIDATES // 2)
+        parts = [_spread(np.flatnonzero(part), most) for part in (first, ~first)]
+        return cls(np.sort(np.concatenate(parts)), _spread(np.arange(len(first)), TARGETS), len(first))
+
+    @property
+    def images(self) -> np.ndarray:
+        return np.union1d(self.candidates, self.targets)
+
+    def within(self, images: np.ndarray) -> "Sample":
+        """The same where only `images` (K,), ascending, are there, as numbers into these."""
+        candidates, targets = (np.flatnonzero(np.isin(images, own)) for own in (self.candidates, self.targets))
+        return Sample(candidates, targets, self.total)
+
+
 def unknown(prediction: Prediction) -> Tensor:
     """What a model does not know about N images: mutual information and disagreement; without either, the entropy."""
     found = torch.from_numpy(prediction.mutual_information + prediction.disagreement).float()
@@ -44,17 +69,22 @@ def unknown(prediction: Prediction) -> Tensor:
 
 
 def suggest(
-    features: Tensor, uncertainty: Tensor, labelled: Tensor, n: int, first: np.ndarray | None = None
+    features: Tensor,
+    uncertainty: Tensor,
+    labelled: Tensor,
+    n: int,
+    first: np.ndarray | None = None,
+    sample: Sample | None = None,
 ) -> Suggestions:
     """n of N unlabelled images (N, D), with what is not known of each (N,), beside labelled ones (m, D).
 
     `first` (N,) marks images of environments that the model has not seen: they are suggested before the others.
+    `sample` says what these images stand for, where they have been chosen from more.
     """
-    n = min(n, len(features))
     unit, known = F.normalize(features.float(), dim=-1), F.normalize(labelled.float(), dim=-1)
     marked = np.zeros(len(unit), dtype=bool) if first is None else np.asarray(first, dtype=bool)
-    candidates = np.concatenate([_spread(np.flatnonzero(part), max(n, CANDIDATES // 2)) for part in (marked, ~marked)])
-    targets = _spread(np.arange(len(unit)), TARGETS)
+    sample = sample or Sample.of(marked, n)
+    candidates, targets, n = sample.candidates, sample.targets, min(n, len(sample.candidates))
     weights = uncertainty[targets].float().clamp(min=0)
     weights = (weights / weights.mean().clamp(min=1e-12) + FLOOR) ** POWER
     kernel = _kernel(unit[candidates], unit[targets])  # (C, T)
@@ -72,7 +102,7 @@ def suggest(
         allowed[one] = False
         owner[kernel[one] > best] = place
         best = torch.maximum(best, kernel[one])
-    counts = torch.bincount(owner[owner >= 0], minlength=n).numpy() * len(unit) / max(1, len(targets))
+    counts = torch.bincount(owner[owner >= 0], minlength=n).numpy() * sample.total / max(1, len(targets))
     return Suggestions(candidates[chosen], np.maximum(1, counts.round()).astype(np.int64))
 
 

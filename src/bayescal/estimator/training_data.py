@@ -3,11 +3,13 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from bayescal.data import Manifest, few_shot_split, split_from_manifest
 from bayescal.errors import BayescalWarning, DataError
+from bayescal.features.cache_folder import AUTO, cache_folder
 from bayescal.features.content_index import ContentIndex
 from bayescal.features.threads import usable_cores
 from bayescal.util.suggest import or_did_you_mean
@@ -26,13 +28,21 @@ class TrainingData:
 
 
 def choose_training_data(
-    manifest: Manifest, leave_out: Sequence[str], shots: int | None, val_shots: int | None, seed: int
+    manifest: Manifest,
+    leave_out: Sequence[str],
+    shots: int | None,
+    val_shots: int | None,
+    seed: int,
+    cache: str | Path | None = AUTO,
 ) -> TrainingData:
-    """Leave out environments; respect the manifest's splits, and refuse images that occur in two of them."""
+    """Leave out environments; respect the manifest's splits, and refuse images that occur in two of them.
+
+    `cache`: the folder that remembers the hashes of images behind URLs, as for a `FeatureBank`.
+    """
     allowed = ~in_environments(manifest, leave_out, "--leave-out")
     if not allowed.any():
         raise DataError("--leave-out names every environment: none is left to learn from")
-    contents = _refuse_leaks(manifest)
+    contents = _refuse_leaks(manifest, cache_folder(cache))
     train, val = _parts(manifest, allowed)
     if not train.any():
         raise DataError("the environments that are not left out have no image with the split train")
@@ -70,11 +80,11 @@ def _index(manifest: Manifest, environment: str) -> int:
     return manifest.environments.index(environment)
 
 
-def _refuse_leaks(manifest: Manifest) -> ContentIndex | None:
+def _refuse_leaks(manifest: Manifest, cache: Path | None) -> ContentIndex | None:
     """Refuse a manifest that has one image in two splits, by content; what was hashed for it, if there are splits."""
     if not _has_splits(manifest):
         return None
-    contents = ContentIndex.of(manifest.paths, usable_cores())  # unreadable images are reported with the others, later
+    contents = ContentIndex.of(manifest.paths, usable_cores(), cache)  # what is unreadable is reported later, in fit
     split_from_manifest(manifest, contents.hexes())
     return contents
 

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from torch import Tensor
@@ -11,15 +10,13 @@ from torch import Tensor
 from bayescal.backbones.base import ImageEncoder
 from bayescal.data.sources import ImageSource
 from bayescal.data.transforms import Transform
-from bayescal.features.cache_folder import default_folder
+from bayescal.features.cache_folder import AUTO, cache_folder
 from bayescal.features.content_index import ContentIndex
 from bayescal.features.decode import ImageRequest, Rows
 from bayescal.features.extract import compute, undecodable
 from bayescal.features.feature_rows import Failure, FeatureRows, describe_failures
 from bayescal.features.memory_rows import CacheOrMemory, MemoryRows, Store
 from bayescal.features.threads import usable_cores
-
-AUTO = "auto"  # the user's own cache folder
 
 # Part of the folder's name: raise the number when the transform changes, and old features are not found any more.
 _PLAIN, _VIEWS = "plain-1", "views-1"
@@ -94,7 +91,7 @@ class FeatureBank:
         encoder: Encoder = compute,
     ):
         self.backbone = backbone
-        self.folder = None if folder is None else default_folder() if folder == AUTO else Path(folder)
+        self.folder = cache_folder(folder)
         self.workers = workers or usable_cores()
         self.batch_size = batch_size
         self.encoder = encoder
@@ -135,12 +132,16 @@ class FeatureBank:
             return self.encoder(self.backbone, images, total, transform, self.workers, self.batch_size)
 
         store = self._store(_PLAIN if views is None else _VIEWS)
-        contents = contents or ContentIndex.of(sources, self.workers)
+        contents = contents or self.contents(sources, progress=progress)
         return FeatureRows(sources, contents, views, store, features_of, self.backbone.name, progress)
+
+    def contents(self, sources: Sequence[ImageSource], *, progress: bool = False) -> ContentIndex:
+        """What images are, by content; the cache remembers it of what lies behind URLs."""
+        return ContentIndex.of(sources, self.workers, self.folder, progress)
 
     def undecodable(self, sources: Sequence[ImageSource], contents: ContentIndex) -> dict[int, str]:
         """Which images cannot be read, and why, by position of one of each content. Nothing is encoded."""
-        wanted = (ImageRequest(i, sources[i], "", (0,)) for i in contents.distinct.tolist())
+        wanted = (ImageRequest(i, contents.held(i) or sources[i], "", (0,)) for i in contents.distinct.tolist())
         return undecodable(wanted, len(contents), Transform(self.backbone.preprocess), self.workers)
 
     def _store(self, transform: str) -> Store:

@@ -12,7 +12,6 @@ The answer is what `fill` or `digests` returns, or the exception it ended with.
 """
 
 import mmap
-import os
 import pickle
 import signal
 import sys
@@ -24,7 +23,7 @@ import numpy as np
 
 from bayescal.data.image_memory import NoRoom, room
 from bayescal.data.images import content_hash, decoded
-from bayescal.data.sources import ImageError, ImageSource
+from bayescal.data.sources import ImageError, ImageSource, name_of_source
 from bayescal.data.transforms import Transform
 
 Wish = tuple[ImageSource, str, tuple[int, ...]]  # an image, its content hash, the views wanted of it
@@ -65,8 +64,7 @@ def digests(sources: Sequence[ImageSource]) -> tuple[bytes, dict[int, str]]:
 
 def reason(error: ImageError, source: ImageSource) -> str:
     """What is wrong with an image, without its name in front."""
-    text = str(error)
-    return text.removeprefix(f"{os.fspath(source)}: ") if isinstance(source, str | os.PathLike) else text
+    return str(error).removeprefix(f"{name_of_source(source)}: ")
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,12 +13,15 @@ from bayescal.backbones.base import ImageEncoder
 from bayescal.data.sources import ImageSource
 from bayescal.data.transforms import Transform, normalised
 from bayescal.features.decode import ImageRequest, Rows, hashers, readers
-from bayescal.features.remote_hashes import RemoteHashes, is_remote
+from bayescal.features.fetched import Fetched
+from bayescal.features.remote_hashes import RemoteHashes, digest_remote, is_remote
 from bayescal.features.threads import in_parallel, worker_threads
+from bayescal.util.progress import progress_bar
 
 # Images per model call and core. More is not faster on a CPU; this keeps memory small and Ctrl-C quick.
 CPU_BATCH = 16
 _HASHED_TOGETHER = 32  # files: one at a time, handing them to threads would take longer than hashing
+_MANY = 10_000  # files: fewer are hashed before anybody looks for a bar
 
 Prepare = Callable[[np.ndarray], torch.Tensor]  # pixels (n, size, size, 3) uint8 → (n, 3, size, size) for the model
 
@@ -28,32 +32,37 @@ def hash_all(sources: Sequence[ImageSource], workers: int) -> tuple[list[str | N
     return hex_of(digests, problems), problems
 
 
-def digest_all(sources: Sequence[ImageSource], workers: int) -> tuple[np.ndarray, dict[int, str]]:
-    """As `hash_all`, as bytes: (N, 32) uint8, zeros where there is none."""
+def digest_all(
+    sources: Sequence[ImageSource],
+    workers: int,
+    cache: Path | None = None,
+    fetched: Fetched | None = None,
+    progress: bool = False,
+) -> tuple[np.ndarray, dict[int, str]]:
+    """As `hash_all`, as bytes: (N, 32) uint8, zeros where there is none.
+
+    Of what lies behind URLs, `cache` remembers the hashes and `fetched` is given what had to be fetched.
+    """
+    if any(map(is_remote, sources)):
+        return digest_remote(sources, RemoteHashes(cache), fetched or Fetched(most=0), progress)
     found = np.zeros((len(sources), 32), dtype=np.uint8)
     problems: dict[int, str] = {}
-    remembered = RemoteHashes() if any(map(is_remote, sources)) else None
 
-    with hashers(len(sources), workers) as (digests_of, threads):
+    with (
+        hashers(len(sources), workers) as (digests_of, threads),
+        progress_bar("hashing" if progress and len(sources) > _MANY else None, len(sources), unit="images") as bar,
+        worker_threads(threads) as pool,
+    ):
 
-        def digest(start: int) -> None:
+        def digest(start: int) -> int:
             part = sources[start : start + _HASHED_TOGETHER]
-            known, keys = remembered.find(part) if remembered else ({}, {})
-            left = [i for i in range(len(part)) if i not in known]
-            computed, wrong = digests_of([part[i] for i in left])
-            for n, i in enumerate(left):
-                known[i] = computed[32 * n : 32 * n + 32]
-            found[start : start + len(part)] = np.frombuffer(
-                b"".join(known[i] for i in range(len(part))), dtype=np.uint8
-            ).reshape(-1, 32)
-            wrong = {left[n]: why for n, why in wrong.items()}
+            digests, wrong = digests_of(part)
+            found[start : start + len(part)] = np.frombuffer(digests, dtype=np.uint8).reshape(-1, 32)
             problems.update({start + i: why for i, why in wrong.items()})
-            if remembered and (new := {key: known[i] for i, key in keys.items() if i not in wrong}):
-                remembered.add(new)
+            return len(part)
 
-        with worker_threads(threads) as pool:
-            for _ in in_parallel(pool, digest, range(0, len(sources), _HASHED_TOGETHER), 2 * threads):
-                pass
+        for done in in_parallel(pool, digest, range(0, len(sources), _HASHED_TOGETHER), 2 * threads):
+            bar.advance(done)
     return found, problems
 
 

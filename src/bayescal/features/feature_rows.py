@@ -168,7 +168,8 @@ class FeatureRows:
         for n in np.flatnonzero(missing.any(axis=1)):
             i = int(images[n])
             content = self.contents.digests[i].tobytes().hex()
-            yield ImageRequest(i, self._sources[i], content, tuple(np.flatnonzero(missing[n]).tolist()))
+            source = self.contents.held(i) or self._sources[i]
+            yield ImageRequest(i, source, content, tuple(np.flatnonzero(missing[n]).tolist()))
 
     def _add(self, rows: Rows, remaining: int) -> None:
         """Add finished rows to the cache, all but those with values that are not finite."""
@@ -181,5 +182,6 @@ class FeatureRows:
             image = rows.images[int(np.flatnonzero(~finite)[0])]
             raise BackboneError(
                 f"the image tower of {self._model} gives values that are not finite (NaN or infinity) "
-                f"for {name_of(image.source, image.index)}; they are not stored. Check the backbone's weights."
+                f"for {name_of(self._sources[image.index], image.index)}; they are not stored. Check the backbone's "
+                "weights."
             )

@@ -8,13 +8,21 @@ that cannot be written to do no harm.
 import json
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
 
 from bayescal.data.archives import split_member
 from bayescal.data.remote import is_url, url_version
-from bayescal.data.sources import ImageSource
+from bayescal.data.sources import ImageError, ImageSource, open_source
 from bayescal.errors import DataError
-from bayescal.features.cache_folder import default_folder
+from bayescal.features.decode_process import digests, reason
+from bayescal.features.fetched import Fetched
+from bayescal.features.threads import in_parallel, worker_threads
+from bayescal.util.progress import progress_bar
+
+_AT_ONCE = 16  # requests: a store answers each after a while, however many there are
 
 
 def is_remote(source: ImageSource) -> bool:
@@ -22,12 +30,14 @@ def is_remote(source: ImageSource) -> bool:
 
 
 class RemoteHashes:
-    """The hashes known in the user's cache folder, and those that are found."""
+    """The hashes known in a cache folder, and those that are found; without a folder, nothing is remembered."""
 
-    def __init__(self) -> None:
-        self._file = default_folder() / "remote-hashes.jsonl"
+    def __init__(self, folder: Path | None):
+        self._file = None if folder is None else folder / "remote-hashes.jsonl"
         self._lock = threading.Lock()
         self._known: dict[str, str] = {}
+        if self._file is None:
+            return
         try:
             with open(self._file, encoding="utf-8", errors="replace") as lines:
                 for line in lines:
@@ -43,36 +53,66 @@ class RemoteHashes:
         except (ValueError, KeyError, TypeError, RecursionError):  # cut short by a kill
             return
 
-    def find(self, sources: Sequence[ImageSource]) -> tuple[dict[int, bytes], dict[int, str]]:
-        """Hashes that are known, by position; and the keys to remember the others under."""
-        found, keys = {}, {}
-        for i, source in enumerate(sources):
-            if not isinstance(source, str) or not is_url(source) or (key := _key(source)) is None:
-                continue
-            if key in self._known:
-                found[i] = bytes.fromhex(self._known[key])
-            else:
-                keys[i] = key
-        return found, keys
+    def key(self, url: str) -> str | None:
+        """What an object is remembered under; None: it cannot be, so its store need not be asked about it."""
+        if self._file is None:
+            return None
+        member = split_member(url)
+        try:
+            version = url_version(member[0] if member else url)
+        except DataError:  # fetching it will say what is wrong
+            return None
+        return None if version is None else f"{url} {version}"
 
-    def add(self, hashes: Mapping[str, bytes]) -> None:
-        """Remember hashes by key; one write, so that several processes may add."""
-        lines = "".join(json.dumps({"key": key, "sha256": digest.hex()}) + "\n" for key, digest in hashes.items())
+    def get(self, key: str | None) -> bytes | None:
+        found = None if key is None else self._known.get(key)
+        return None if found is None else bytes.fromhex(found)
+
+    def add(self, key: str | None, digest: bytes) -> None:
+        """Remember a hash; one write, so that several processes may add."""
+        if self._file is None or key is None:
+            return
+        line = json.dumps({"key": key, "sha256": digest.hex()}) + "\n"
         with self._lock:
-            self._known |= {key: digest.hex() for key, digest in hashes.items()}
+            self._known[key] = digest.hex()
             try:
                 self._file.parent.mkdir(parents=True, exist_ok=True)
                 descriptor = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
                 with os.fdopen(descriptor, "ab") as file:
-                    file.write(lines.encode())
+                    file.write(line.encode())
             except OSError:  # read-only or full: the next run fetches again
                 return
 
 
-def _key(url: str) -> str | None:
-    member = split_member(url)
-    try:
-        version = url_version(member[0] if member else url)
-    except DataError:  # fetching it will say what is wrong
-        return None
-    return None if version is None else f"{url} {version}"
+def digest_remote(
+    sources: Sequence[ImageSource], remembered: RemoteHashes, fetched: Fetched, progress: bool = False
+) -> tuple[np.ndarray, dict[int, str]]:
+    """As `extract.digest_all`, of images some of which lie behind URLs; `fetched` is given what had to be fetched."""
+    found = np.zeros((len(sources), 32), dtype=np.uint8)
+    problems: dict[int, str] = {}
+
+    def digest(i: int) -> None:
+        source = content = sources[i]
+        key = remembered.key(source) if isinstance(source, str) and is_url(source) else None
+        known = remembered.get(key)
+        if known is None:
+            try:
+                if is_remote(source):
+                    content = open_source(source).read()
+            except ImageError as error:
+                problems[i] = reason(error, source)
+                return
+            known, wrong = digests([content])
+            if wrong:
+                problems[i] = wrong[0]
+                return
+            if isinstance(content, bytes) and is_remote(source):
+                fetched.add(known, content)
+            remembered.add(key, known)
+        found[i] = np.frombuffer(known, dtype=np.uint8)
+
+    title = "fetching" if progress else None
+    with worker_threads(_AT_ONCE) as pool, progress_bar(title, len(sources), unit="images") as bar:
+        for _ in in_parallel(pool, digest, range(len(sources)), 2 * _AT_ONCE):
+            bar.advance()
+    return found, problems
