@@ -71,7 +71,7 @@ def test_a_sample_in_which_images_are_missing_suggests_the_others_and_stands_for
     assert of[there[found.images]].tolist() == [1, 1, 1]
     one = suggest(features[there], torch.ones(len(there)), features[:0], 3, None, sample.within(there))
     assert of[there[one.images]].tolist() == [0, 2, 1]
-    assert abs(one.stands_for - [300, 200, 100]).max() <= 40
+    assert abs(one.stands_for - [150, 100, 50]).max() <= 20, "half of all can be read"
 
 
 def test_what_is_not_known_is_of_parameters_and_members_and_else_the_entropy():

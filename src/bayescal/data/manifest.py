@@ -315,6 +315,8 @@ def _read(path: str, layout: str | None, class_from_name: bool, columns: Mapping
         if not os.path.isfile(path):  # a named pipe would block for ever
             raise DataError(f"{path}: is neither a folder nor a file that can be read.")
     if suffix not in TABLES:
+        if is_url(path) and not suffix:
+            raise DataError(f"{path}: nothing lies there, or nothing that may be listed.{EXPECTED}")
         raise DataError(
             f"{path}: expected a folder, an archive (.zip, .tar), or a file that ends in .csv, .xlsx or .json."
         )

@@ -31,6 +31,10 @@ def list_below(url: str) -> list[str]:
     """The names of all objects below a URL, relative to it."""
     system, path = _system(url)
     base = path.rstrip("/")
+    # fsspec keeps listings as long as the process lives, and s3fs those below `path` also where it is told not to
+    system.invalidate_cache(path)
+    for folder in [known for known in system.dircache if known.startswith(f"{base}/")]:
+        system.dircache.pop(folder, None)
     # `details` fill the listing's cache, so that nothing is asked for again object by object
     found = _asked(url, lambda: system.find(path, detail=True))
     return sorted(name[len(base) + 1 :] for name in found if name.startswith(f"{base}/"))

@@ -57,9 +57,9 @@ class Sample:
         return np.union1d(self.candidates, self.targets)
 
     def within(self, images: np.ndarray) -> "Sample":
-        """The same where only `images` (K,), ascending, are there, as numbers into these."""
+        """The same where only `images` (K,) of these, ascending, can be read, as numbers into them."""
         candidates, targets = (np.flatnonzero(np.isin(images, own)) for own in (self.candidates, self.targets))
-        return Sample(candidates, targets, self.total)
+        return Sample(candidates, targets, round(self.total * len(images) / max(1, len(self.images))))
 
 
 def unknown(prediction: Prediction) -> Tensor:

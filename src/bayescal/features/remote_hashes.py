@@ -34,8 +34,9 @@ class RemoteHashes:
 
     def __init__(self, folder: Path | None):
         self._file = None if folder is None else folder / "remote-hashes.jsonl"
-        self._lock = threading.Lock()
+        self._lock, self._asking = threading.Lock(), threading.Lock()
         self._known: dict[str, str] = {}
+        self._archives: dict[str, str | None] = {}
         if self._file is None:
             return
         try:
@@ -59,10 +60,17 @@ class RemoteHashes:
             return None
         member = split_member(url)
         try:
-            version = url_version(member[0] if member else url)
+            version = url_version(url) if member is None else self._archive_version(member[0])
         except DataError:  # fetching it will say what is wrong
             return None
         return None if version is None else f"{url} {version}"
+
+    def _archive_version(self, archive: str) -> str | None:
+        """Asked for once: an archive has thousands of members."""
+        with self._asking:
+            if archive not in self._archives:
+                self._archives[archive] = url_version(archive)
+            return self._archives[archive]
 
     def get(self, key: str | None) -> bytes | None:
         found = None if key is None else self._known.get(key)
