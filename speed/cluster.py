@@ -39,8 +39,9 @@ class Clock:
 
 def searched(bundle: Path, folder: Path, arguments: argparse.Namespace, address: str | None) -> tuple[list, dict]:
     """Wall seconds and processor seconds of each worker of a search of every method, and its records by key."""
-    from bayescal.benchmark.bench import Bench, Options, Search
+    from bayescal.benchmark.bench import Bench, Options
     from bayescal.benchmark.bundle import bundled_name
+    from bayescal.benchmark.searches import Search
     from bayescal.benchmark.sources import Sources
     from bayescal.benchmark.store import Store, sqlite_url
     from bayescal.benchmark.variants import get_variant

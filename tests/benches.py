@@ -16,12 +16,13 @@ import pytest
 from filelock import FileLock
 
 from bayescal.backbones import Backbone, load_backbone
-from bayescal.benchmark.bench import Bench, Options, Search
+from bayescal.benchmark.bench import Bench, Options
 from bayescal.benchmark.bundle import save_bundle
 from bayescal.benchmark.prepared import PreparedDataset, prepare_dataset
 from bayescal.benchmark.records import Record, RecordedBackbone, Scores, SplitInfo
 from bayescal.benchmark.results import Section
 from bayescal.benchmark.runner import PlannedRun, plan
+from bayescal.benchmark.searches import Search
 from bayescal.benchmark.sources import Sources
 from bayescal.benchmark.store import Store, sqlite_url
 from bayescal.benchmark.study import Trial

@@ -9,9 +9,10 @@ import pytest
 
 import bayescal.benchmark.bench as module
 from bayescal.benchmark import runner, sources
-from bayescal.benchmark.bench import Bench, MissingRecordsError, Search
+from bayescal.benchmark.bench import Bench, MissingRecordsError
 from bayescal.benchmark.experiments import EXPERIMENTS, base_to_new, get_experiment, instances, main
 from bayescal.benchmark.results import Column, Row, Table, Value
+from bayescal.benchmark.searches import Search
 from bayescal.benchmark.variants import get_variant
 from bayescal.errors import BayescalError, DataError
 from bayescal.report import read_sections

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bayescal.benchmark.bench import Search, remarks
 from bayescal.benchmark.bundle import load_bundle
 from bayescal.benchmark.estimate import estimate
 from bayescal.benchmark.experiments import (
@@ -35,6 +34,7 @@ from bayescal.benchmark.experiments.figures import pooled_bins, searched_numbers
 from bayescal.benchmark.experiments.published import is_papers
 from bayescal.benchmark.records import SplitInfo
 from bayescal.benchmark.results import Column, Row, Table, Value
+from bayescal.benchmark.searches import Search, remarks
 from bayescal.benchmark.variants import get_variant, variant_names
 from bayescal.data.datasets.base import Fold
 from bayescal.errors import BayescalError

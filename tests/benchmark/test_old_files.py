@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from bayescal.benchmark import runner
-from bayescal.benchmark.bench import Bench, Search
+from bayescal.benchmark.bench import Bench
 from bayescal.benchmark.bundle import bundled_dataset, bundled_name, load_bundle
 from bayescal.benchmark.export import read_records
 from bayescal.benchmark.records import Record
 from bayescal.benchmark.results import Value, read_section
 from bayescal.benchmark.runner import PlannedRun, plan, run_all
+from bayescal.benchmark.searches import Search
 from bayescal.benchmark.store import Store, sqlite_url
 from bayescal.benchmark.study import Trial
 from bayescal.benchmark.variants import get_variant

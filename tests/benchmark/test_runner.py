@@ -146,7 +146,7 @@ def test_runs_of_a_process_that_died_are_taken_over(prepared, store, trained):
 
 
 def test_a_search_of_a_few_choices_trains_each_once(prepared, tmp_path, trained):
-    from bayescal.benchmark.bench import Search
+    from bayescal.benchmark.searches import Search
     from bayescal.benchmark.variants import get_variant
 
     bench = open_bench({"pictures": prepared}, tmp_path, trials=9, seeds=(1,))
@@ -158,7 +158,7 @@ def test_a_search_of_a_few_choices_trains_each_once(prepared, tmp_path, trained)
 
 
 def test_more_trials_and_seeds_continue_where_fewer_ended(prepared, tmp_path, trained):
-    from bayescal.benchmark.bench import Search
+    from bayescal.benchmark.searches import Search
     from bayescal.benchmark.variants import get_variant
 
     search = Search("pictures", get_variant("bayes-cal-lv"))
@@ -173,7 +173,7 @@ def test_more_trials_and_seeds_continue_where_fewer_ended(prepared, tmp_path, tr
 
 
 def test_tpe_learns_in_batches_and_continues(prepared, tmp_path, trained):
-    from bayescal.benchmark.bench import Search
+    from bayescal.benchmark.searches import Search
     from bayescal.benchmark.variants import get_variant
 
     search = Search("pictures", get_variant("cal-lv"))

@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bayescal.benchmark.bench import MissingRecordsError, Search
+from bayescal.benchmark.bench import MissingRecordsError
 from bayescal.benchmark.experiments import selection
 from bayescal.benchmark.runner import LEAVE_ONE_OUT, plan
+from bayescal.benchmark.searches import Search
 from bayescal.benchmark.variants import get_variant
 from bayescal.errors import BayescalError
 from bayescal.evaluation.selection import get_rule

@@ -87,6 +87,13 @@ def test_a_list_and_an_archive_there_say_the_same_as_the_folder(store, tmp_path)
     assert len(store.asked) < 8, "the archive is asked about once, not for every member"
 
 
+def test_a_bucket_is_checked_and_every_image_is_fetched_once(store):
+    checked = run("data", "check", "s3://bucket/pets", "--shots", 1, "--val-shots", 1)
+    assert checked.code == 0, checked.err
+    assert "12 images, 2 classes, 2 environments" in checked.out
+    assert store.fetched() == sorted(name for name in store.objects if name.endswith(".png"))
+
+
 def test_predictions_of_a_bucket_and_of_what_is_not_there(store, files, model, tmp_path):
     store.objects["new/a dog.png"] = (files / "photo" / "dog" / "0.png").read_bytes()
     store.objects["new/höhe.png"] = b"no image"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bayescal.data.layout import Layout, UnclearLayout, class_in, find_layout, read_labels, split_of
+from bayescal.data.layout import Layout, UnclearLayout, class_in, classes_in_names, find_layout, read_labels, split_of
 from bayescal.errors import DataError
 
 
@@ -63,6 +63,10 @@ def test_usual_layouts_are_found(tree, layout):
         (product(("pacs",), ENVIRONMENTS, CLASSES), "*/environment/class", "repeat"),
         (product(("camera1", "camera2"), ("monday", "friday"), CLASSES), "environment/*/class", "repeat"),
         ([*product(CLASSES), *names("dog/puppies")], "class", "two layouts are mixed"),
+        (product(ENVIRONMENTS, YEARS, CLASSES), "environment/*/class", "2022, 2023, which look like dates"),
+        (product(("data",), ("pets",), CLASSES), "*/*/class", "there would be one class, pets"),
+        (product(("data",), ("pets",), SPLITS, CLASSES), "*/*/split/class", "there would be one class, pets"),
+        (product(("data",), ("pets",), ENVIRONMENTS, CLASSES), "*/*/environment/class", "one class, pets"),
     ],
 )
 def test_a_reading_that_is_probably_wrong_is_refused_with_the_one_meant(tree, meant, said):
@@ -107,6 +111,21 @@ def test_other_words_are_no_splits(word):
 )
 def test_the_class_in_a_name(file, name):
     assert class_in(file) == name
+
+
+@pytest.mark.parametrize(
+    ("tree", "said"),
+    [
+        (["rome/dog_1.jpg", "rome/house_2.jpg", "oslo/dog_1.jpg", "oslo/house_1.jpg"], ["dog", "house"]),
+        (["all/dog_1.jpg", "all/house_2.jpg"], ["dog", "house"]),
+        (["dog/husky_1.jpg", "dog/poodle_2.jpg", "cat/siamese_1.jpg"], []),  # not the same in every folder
+        (["dog/dog_1.jpg", "cat/cat_1.jpg"], []),
+        (["dog/IMG_1.jpg", "dog/DSC_2.jpg", "cat/IMG_3.jpg", "cat/DSC_9.jpg"], []),
+        (["dog/left_1.jpg", "dog/right.jpg", "cat/left_3.jpg", "cat/right.jpg"], []),
+    ],
+)
+def test_names_that_may_say_the_class_in_every_folder(tree, said):
+    assert classes_in_names(tree) == said
 
 
 def test_classes_are_taken_from_names_when_asked():

@@ -1,7 +1,7 @@
 """From a weights file of any common format to a model with these weights, without ever unpickling objects."""
 
 import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,13 +109,16 @@ def fit_weights(model: Any, tensors: Mapping[str, Tensor], source: str) -> None:
     wanted = {name: value for name, value in model.state_dict().items() if not name.endswith(_DERIVED)}
     if "logit_scale" in state and state["logit_scale"].numel() == 1:  # a number, or a vector of length one
         state["logit_scale"] = state["logit_scale"].reshape(wanted["logit_scale"].shape)
-    _check(wanted, state, source)
+    check_tensors(wanted, state, f"{source} does not fit this architecture")
     empty = next(model.parameters()).is_meta
     model.load_state_dict({name: value.float() for name, value in state.items()}, strict=False, assign=empty)
 
 
-def _check(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor], source: str) -> None:
-    missing = sorted(wanted.keys() - found.keys())
+def check_tensors(
+    wanted: Mapping[str, Tensor], found: Mapping[str, Tensor], said: str, may_lack: Collection[str] = ()
+) -> None:
+    """Refuse tensors that are not those of a model, by name and shape. `said`: what does not fit what."""
+    missing = sorted(wanted.keys() - found.keys() - set(may_lack))
     extra = sorted(found.keys() - wanted.keys())
     other = [
         f"{name} is {tuple(found[name].shape)} instead of {tuple(wanted[name].shape)}"
@@ -128,4 +131,4 @@ def _check(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor], source: st
         if names
     ]
     if problems:
-        raise BackboneError(f"{source} does not fit this architecture; tensors: {'; '.join(problems)}")
+        raise BackboneError(f"{said}; tensors: {'; '.join(problems)}")

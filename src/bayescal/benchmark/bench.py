@@ -5,7 +5,7 @@ experiment ─► searches (variant × data set) ─► train: trials × seeds �
 
 import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,6 @@ from bayescal.benchmark.remote import ClusterTrainer
 from bayescal.benchmark.results import ExperimentResult
 from bayescal.benchmark.runner import (
     LEAVE_ONE_OUT,
-    AddToRecord,
     LocalTrainer,
     PlannedRun,
     Trainer,
@@ -32,6 +31,7 @@ from bayescal.benchmark.runner import (
     run_epochs,
     versions,
 )
+from bayescal.benchmark.searches import Search, remarks
 from bayescal.benchmark.sources import Place, Sources, data_paths, known_name
 from bayescal.benchmark.store import Store, sqlite_url
 from bayescal.benchmark.study import Study, Trial, different
@@ -56,27 +56,6 @@ CORE = ("clip", "coop", "cal", "bayes-cal")  # what --quick compares
 
 class MissingRecordsError(BayescalError):
     """Runs that were never trained: selection and tables read records and train nothing."""
-
-
-@dataclass(frozen=True, eq=False)
-class Search:
-    """Trials × seeds × folds of one variant on one data set: what a row of a table needs."""
-
-    dataset: str
-    variant: MethodVariant
-    purpose: str = ""
-    classes: tuple[str, ...] = ()  # only these; empty: all
-    trajectory: bool = False
-    add_to_record: AddToRecord | None = None
-    end_to_end: EndToEnd | None = None  # trains a whole image model on all images, not on features of few
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        return self.dataset, self.variant.key, self.purpose
-
-    def inner(self) -> "Search":
-        """The same trials, each trained without every training environment in turn."""
-        return replace(self, purpose=LEAVE_ONE_OUT, add_to_record=None, trajectory=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -379,23 +358,6 @@ class Bench:
             values = [value for value in values if value is not None]
             if values:
                 study.tell(trial.number, sum(values) / len(values))
-
-
-def remarks(search: Search, records: Sequence[Record]) -> list[str]:
-    """What a reader of these records has to know: runs that stopped, and too few images."""
-    found = []
-    if stopped := [record for record in records if record.stopped]:
-        first = stopped[0]
-        found.append(
-            f"{search.variant.title} on {search.dataset}: {len(stopped)} of {len(records)} runs stopped, the first "
-            f"({first.fold}, seed {first.seed}): {first.stopped}"
-        )
-    short = sorted({(record.fold, record.seed, text) for record in records for text in record.split.notes})
-    if short:
-        fold, seed, text = short[0]
-        more = f" (and {len(short) - 1} more like this)" if len(short) > 1 else ""
-        found.append(f"{search.dataset}, {fold}, seed {seed}: {text}{more}")
-    return found
 
 
 def _asked_as(variant: MethodVariant) -> str:

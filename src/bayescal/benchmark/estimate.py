@@ -7,9 +7,10 @@ from statistics import median
 
 import torch
 
-from bayescal.benchmark.bench import Bench, Search
+from bayescal.benchmark.bench import Bench
 from bayescal.benchmark.prepared import portable_name
 from bayescal.benchmark.runner import plan, versions
+from bayescal.benchmark.searches import Search
 from bayescal.methods import get_method
 from bayescal.training.stack import train_runs
 

@@ -11,12 +11,14 @@ import typer
 from bayescal.benchmark.experiments import EXPERIMENTS, get_experiment
 from bayescal.cli.layout_options import ClassFromName, Columns, Layout, read_aloud
 from bayescal.cli.options import (
+    END_TO_END,
     Cache,
     Device,
     Precision,
     Ray,
     Shots,
     ValShots,
+    VisionWeights,
     import_from_here,
     open_cluster,
     parse_precision,
@@ -29,12 +31,12 @@ from bayescal.errors import BayescalError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bayescal.benchmark.bench import Bench, ExperimentPlan, Search
+    from bayescal.benchmark.bench import Bench, ExperimentPlan
     from bayescal.benchmark.end_to_end import EndToEnd
     from bayescal.benchmark.experiments.experiment import Experiment
     from bayescal.benchmark.results import ExperimentResult
+    from bayescal.benchmark.searches import Search
 
-_WHOLE = "End to end"
 Results = Annotated[
     Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where results go, and where they are continued.")
 ]
@@ -103,27 +105,20 @@ def bench(
         typer.Option(
             "--end-to-end",
             help="main: also train whole image models from pixels on all training images (needs a GPU).",
-            rich_help_panel=_WHOLE,
+            rich_help_panel=END_TO_END,
         ),
     ] = False,
     vision: Annotated[
-        str, typer.Option(metavar="NAME", help="The timm model to train.", rich_help_panel=_WHOLE)
+        str, typer.Option(metavar="NAME", help="The timm model to train.", rich_help_panel=END_TO_END)
     ] = "resnet18",
-    vision_weights: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Its weights at the start; the word timm downloads those that timm publishes. Default: random.",
-            rich_help_panel=_WHOLE,
-        ),
-    ] = None,
+    vision_weights: VisionWeights = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
             help="Fixed in every such training, such as epochs=10; may be repeated.",
-            rich_help_panel=_WHOLE,
+            rich_help_panel=END_TO_END,
         ),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,

@@ -7,11 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from bayescal.cli.layout_options import ClassFromName, Columns, Data, Layout, read_data
-from bayescal.cli.options import Cache, Device, Force
+from bayescal.cli.options import END_TO_END, Cache, Device, Force, VisionWeights
 from bayescal.util.seeds import LARGEST_SEED
 
 _LEARN, _DATA, _RUN = "What to learn", "Images and names", "Running"
-_WHOLE = "Training an image model (a GPU and thousands of images)"
 
 
 def fit(
@@ -113,20 +112,13 @@ def fit(
         typer.Option(metavar="FILE.json", help="What to call an environment.", rich_help_panel=_DATA),
     ] = None,
     end_to_end: Annotated[
-        bool, typer.Option("--end-to-end", help="Train a whole image model from pixels.", rich_help_panel=_WHOLE)
+        bool, typer.Option("--end-to-end", help="Train a whole image model from pixels.", rich_help_panel=END_TO_END)
     ] = False,
     vision: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The timm model to train, such as resnet50.", rich_help_panel=_WHOLE),
+        typer.Option(metavar="NAME", help="The timm model to train, such as resnet50.", rich_help_panel=END_TO_END),
     ] = None,
-    vision_weights: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Its weights at the start; the word timm downloads those that timm publishes. Default: random.",
-            rich_help_panel=_WHOLE,
-        ),
-    ] = None,
+    vision_weights: VisionWeights = None,
     seed: Annotated[
         int,
         typer.Option(

@@ -70,6 +70,16 @@ RawCsv = Annotated[
 ]
 Shots = Annotated[int | None, typer.Option(min=1, help="Training images per class. Default: the data set's.")]
 ValShots = Annotated[int | None, typer.Option(min=1, help="Validation images per class. Default: the data set's.")]
+END_TO_END = "Training an image model (a GPU and thousands of images)"
+VisionWeights = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Its weights at the start; the word timm downloads those that timm publishes. Default: random.",
+        show_default=False,
+        rich_help_panel=END_TO_END,
+    ),
+]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder written by `bayescal fit`.", show_default=False)]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bayescal.data.images import content_hash, decoded
 from bayescal.data.manifest import Manifest
-from bayescal.data.sources import ImageError
+from bayescal.data.sources import ImageError, is_local_file, open_source
 from bayescal.util.progress import progress_bar
 
 _THREADS = 4  # decoding releases Python's lock; more threads would only wait for the disk
@@ -38,8 +38,9 @@ def read_contents(manifest: Manifest, progress: bool = False) -> ContentIndex:
 
     def look(path: str) -> tuple[str | None, str | None]:
         try:
-            with decoded(path, _ENOUGH):
-                return content_hash(path), None
+            content = path if is_local_file(path) else open_source(path).read()  # fetched once
+            with decoded(content, _ENOUGH, name=path):
+                return content_hash(content), None
         except ImageError as error:
             return None, str(error)
 

@@ -25,56 +25,23 @@ _SPLITS = {
     "test": ("test", "testing", "eval", "evaluation", "heldout", "holdout"),
 }
 _SPLIT_NAME = re.compile(r"(?P<word>[a-z]+?)(?:set|images?|imgs|data|split)?\d*")
-_MONTHS = frozenset(
-    [
-        "jan",
-        "january",
-        "feb",
-        "february",
-        "mar",
-        "march",
-        "apr",
-        "april",
-        "may",
-        "jun",
-        "june",
-        "jul",
-        "july",
-        "aug",
-        "august",
-        "sep",
-        "sept",
-        "september",
-        "oct",
-        "october",
-        "nov",
-        "november",
-        "dec",
-        "december",
-    ]
-)
+# fmt: off
+_MONTHS = frozenset({
+    "jan", "january", "feb", "february", "mar", "march", "apr", "april", "may", "jun", "june", "jul", "july", "aug",
+    "august", "sep", "sept", "september", "oct", "october", "nov", "november", "dec", "december",
+})
+_GENERIC = frozenset({
+    "images", "image", "imgs", "img", "photos", "photo", "pictures", "pics", "frames", "files", "data", "raw", "rgb",
+    "jpg", "jpeg", "png",
+})
+# What stands before the number in names that nobody chose.
+_CAMERAS = frozenset({
+    "img", "dsc", "dscn", "dscf", "pxl", "pic", "mvi", "vid", "p", "gopr", "screenshot", "scan", "frame", "photo",
+    "image",
+})
+# fmt: on
 _DATES = ("%Y-%m-%d", "%Y-%m", "%Y%m%d", "%d-%m-%Y", "%m-%d-%Y", "%d-%m-%y", "%Y-%j")
 _DIGITS = frozenset("0123456789")
-_GENERIC = frozenset(
-    [
-        "images",
-        "image",
-        "imgs",
-        "img",
-        "photos",
-        "photo",
-        "pictures",
-        "pics",
-        "frames",
-        "files",
-        "data",
-        "raw",
-        "rgb",
-        "jpg",
-        "jpeg",
-        "png",
-    ]
-)
 _SHOWN = 4
 
 
@@ -186,6 +153,18 @@ def class_in(name: str) -> str | None:
     return found[1].strip(" ._-") if found else None
 
 
+def classes_in_names(names: Sequence[str]) -> list[str]:
+    """What the files' names say in every folder alike, where that may be the classes: several words, no camera's."""
+    said: dict[str, set[str]] = defaultdict(set)
+    for name in names:
+        found = class_in(name)
+        if found is None or found.lower().strip("_- ") in _CAMERAS | _GENERIC:
+            return []
+        said[name.rpartition("/")[0]].add(found)
+    first = next(iter(said.values()), set())
+    return sorted(first) if len(first) > 1 and all(own == first for own in said.values()) else []
+
+
 def find_layout(where: str, names: Sequence[str], class_from_name: bool = False) -> Layout:
     """The layout of images, by their names relative to the top, or `UnclearLayout`."""
     folders = [tuple(part.strip() for part in name.split("/")[:-1]) for name in names]
@@ -260,25 +239,33 @@ def _doubt(folders: Sequence[tuple[str, ...]], depth: int) -> tuple[str, list[tu
             return told, [(ANY,) * deeper + (CLASS,), (ENVIRONMENT, *(ANY,) * (deeper - 1), CLASS)]
         if not kinds[0]:
             meant: list[tuple[str, ...]] = [(CLASS,)]
-            return told, meant + ([(ENVIRONMENT, *(ANY,) * (deeper - 1), CLASS)] if deeper is not None else [])
+            if deeper is not None:  # the same names below several first folders are classes, and those environments
+                at = 0 if _repeated(folders, deeper, 1) else 1
+                meant.insert(at, (ENVIRONMENT, *(ANY,) * (deeper - 1), CLASS))
+            return told, meant
         return told, [(ENVIRONMENT, CLASS)]
     if len(second) == 1 and len(first) > 1 and next(iter(second)).lower() in _GENERIC:
         return f"there would be one class, {next(iter(second))}", [
             (CLASS,),
             (ENVIRONMENT, ANY, CLASS),
         ]
-    if depth > 2 and not kinds[2] and len(levels[2]) > 1 and _repeated(folders):
+    if depth > 2 and len(first) == len(second) == 1 and len(levels[2]) > 1:
+        return f"there would be one class, {next(iter(second))}", [
+            *([(ANY, ANY, ENVIRONMENT, CLASS)] if depth > 3 else []),
+            (ANY, ANY, CLASS),
+        ]
+    if depth > 2 and not kinds[2] and len(levels[2]) > 1 and _repeated(folders, 2, 2):
         told = f"{classes}, and the folders below them repeat ({_first(sorted(levels[2]))})"
         inner, outer = (ANY, ENVIRONMENT, CLASS), (ENVIRONMENT, ANY, CLASS)
         return told, [inner, outer] if len(first) == 1 else [outer, inner]
     return None
 
 
-def _repeated(folders: Sequence[tuple[str, ...]]) -> bool:
-    """Whether most of the third folders' names occur below several second folders, as classes would."""
+def _repeated(folders: Sequence[tuple[str, ...]], level: int, above: int) -> bool:
+    """Whether most names of a level occur below several of the folders `above` levels deep, as classes would."""
     below = defaultdict(set)
     for own in folders:
-        below[own[2]].add(own[:2])
+        below[own[level]].add(own[:above])
     return 2 * sum(len(parents) > 1 for parents in below.values()) >= len(below)
 
 

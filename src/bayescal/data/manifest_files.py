@@ -10,7 +10,15 @@ from typing import Any
 
 from bayescal.data.archives import members, split_member
 from bayescal.data.file_tree import FOREIGN_SUFFIXES, IMAGE_SUFFIXES, FileTree, list_tree, suffix_of
-from bayescal.data.layout import EXPECTED, ONLY_ENVIRONMENT, Labels, Layout, find_layout, read_labels
+from bayescal.data.layout import (
+    EXPECTED,
+    ONLY_ENVIRONMENT,
+    Labels,
+    Layout,
+    classes_in_names,
+    find_layout,
+    read_labels,
+)
 from bayescal.data.remote import is_url, join
 from bayescal.data.tables import COLUMNS, Entry, Table, read_csv, read_json, read_xlsx
 from bayescal.data.webdataset import Sample, find_samples, read_samples
@@ -62,6 +70,11 @@ def read_tree(root: str, layout: Layout | None, class_from_name: bool, columns: 
     _warn_about_empty_folders(root, tree, images.names, len(found.levels))
     if layout is None:
         _warn_about_apart(root, found, labels)
+        if not class_from_name and "environment" not in found.levels and (said := classes_in_names(images.names)):
+            _warn(
+                f"{root}: the files' names say {_first(said)} in every folder. If these are the classes, say "
+                "--class-from-name (class_from_name=True)."
+            )
     return Images(
         [file if is_url(file) else os.path.abspath(file) for file in images.files],
         *(list(map(sys.intern, column)) for column in (labels.classes, labels.environments, labels.splits)),

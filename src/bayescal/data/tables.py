@@ -4,11 +4,13 @@ import codecs
 import csv
 import io
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
+from bayescal.data.file_tree import IMAGE_SUFFIXES
 from bayescal.data.remote import is_url, open_url
 from bayescal.data.sources import ImageError, open_source
 from bayescal.errors import DataError
@@ -74,7 +76,11 @@ def read_csv(file: str, columns: Mapping[str, str]) -> Table:
         raise _undecodable(file, error) from error
     delimiter = _find_delimiter(head, columns)
     header = next(csv.reader([head], delimiter=delimiter), [])
-    where, said = _find_columns(file, header, columns)
+    try:
+        where, said = _find_columns(file, header, columns)
+    except DataError:
+        stream.close()
+        raise
 
     def entries() -> Iterator[Entry]:
         reader = csv.reader(with_head, delimiter=delimiter, strict=True)
@@ -206,9 +212,9 @@ def _column_hint(found: Sequence[str], columns: Mapping[str, str]) -> str:
         if ours in lower or ours in columns:
             continue
         same = [name for name in usual if name in lower] or closest(ours, lower)
-        if not same:
-            return ""
-        pairs.append(f"{ours}={same[0]}")
+        pairs.append(f"{ours}={same[0] if same else 'THEIRS'}")
+    if any(os.path.splitext(name)[1] in IMAGE_SUFFIXES for name in lower):
+        return " The first line looks like an image: put a line path,class above it."
     return f" If they are called otherwise, say so: --columns {','.join(pairs)}" if pairs else ""
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from bayescal.backbones.base import Preprocess
-from bayescal.backbones.weights import read_weights
+from bayescal.backbones.weights import check_tensors, read_weights
 from bayescal.errors import BackboneError
 from bayescal.util.suggest import did_you_mean
 
@@ -108,16 +108,7 @@ def _fill(module: nn.Module, path: Path, name: str, classifier: str | tuple[str,
     wanted = module.state_dict()
     own = {n: v for n, v in tensors.items() if n in wanted or not n.startswith(tuple(f"{head}." for head in heads))}
     counters = {n for n in wanted if n.endswith("num_batches_tracked")}
-    missing = sorted(wanted.keys() - own.keys() - counters)
-    extra = sorted(own.keys() - wanted.keys())
-    other = sorted(n for n in wanted.keys() & own.keys() if wanted[n].shape != own[n].shape)
-    problems = [
-        f"{len(names)} {what} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
-        for what, names in (("missing", missing), ("unexpected", extra), ("of another shape", other))
-        if names
-    ]
-    if problems:
-        raise BackboneError(f"{path} does not fit {name!r}; tensors: {'; '.join(problems)}")
+    check_tensors(wanted, own, f"{path} does not fit {name!r}", may_lack=counters)
     module.load_state_dict({**wanted, **own})
 
 

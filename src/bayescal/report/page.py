@@ -73,7 +73,7 @@ def to_html(sections: Sequence[Section], title: str = "Bayes-CAL: what was found
         spread=any(table.has_errors for section in sections for table in section.tables),
         absent=[name for name in EXPERIMENTS if name not in run],
         dark=dark_colours(),
-        css=own_file("page.css"),
+        css=own_file("colours.css") + own_file("page.css"),
         js=own_file("page.js"),
         plotly=_plotly_script(),
     )

@@ -148,7 +148,7 @@ def page(gallery: Gallery, title: str) -> str:
     names, cells, behind = _matrix(gallery)
     return environment().get_template("pictures.html").render(
         generator=GENERATOR,
-        css=own_file("pictures.css"),
+        css=own_file("colours.css") + own_file("pictures.css"),
         title=title,
         evaluated=evaluated,
         n_wrong=len(judged.mistakes),

@@ -25,8 +25,6 @@ MOST_CLASSES = 60  # in a confusion matrix
 
 # Okabe & Ito's colours, distinct for colour-blind readers too; their yellow is too pale for a line on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#444444")
-# Line styles go round with another period than colours do: 28 combinations, and different in grey print.
-DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
 INK, FAINT, EMPTY = "#222222", "#8a8a8a", "#eeeeee"
 
 STYLE = {
@@ -41,11 +39,6 @@ STYLE = {
     **dict.fromkeys(("axes.labelcolor", "xtick.color", "ytick.color"), INK),
     "legend.frameon": False,
 }
-
-# Mean and standard error over seeds at each epoch, `(T,)` each. Length 1: a method without epochs, drawn as a
-# level. A standard error of None or NaN (a single seed) draws no band.
-Curve = tuple[Sequence[float], Sequence[float] | None]
-End = tuple[float, str, str]  # the height at which a curve ends, its name and its colour
 
 
 class ImageRow(NamedTuple):
@@ -129,77 +122,6 @@ def confusion_matrix_figure(matrix, names: Sequence[str], title: str = "Confusio
     bar.ax.minorticks_off()
     bar.set_label("share of the true class")
     bar.outline.set_visible(False)
-    return fig
-
-
-@_styled
-def accuracy_bars_figure(
-    names: Sequence[str], series: Mapping[str, Curve], title: str, chance: float | None = None
-) -> "Figure":
-    """Accuracy (fractions) of each method in each environment or class: one group of bars per name.
-
-    `series` maps a method to (mean (K,), standard error (K,) or None), K = number of names. NaN draws no bar.
-    """
-    from matplotlib.ticker import PercentFormatter
-
-    thickness = 0.8 / len(series)
-    fig = _figure(7.5, 1.2 + len(names) * max(0.34, 0.24 * len(series) + 0.1))
-    ax = fig.subplots()
-    positions = np.arange(len(names))
-    for k, (method, (mean, stderr)) in enumerate(series.items()):
-        mean, stderr = _mean_and_band(mean, stderr)
-        heights = positions + (k - (len(series) - 1) / 2) * thickness
-        hatch = "///" * (k // len(COLOURS))
-        colour = COLOURS[k % len(COLOURS)]
-        ax.barh(heights, mean, thickness * 0.9, color=colour, hatch=hatch, ec="white", label=literal(method))
-        known = np.where(stderr > 0, stderr, np.nan)
-        ax.errorbar(mean, heights, xerr=known, fmt="none", ecolor=INK, elinewidth=1, capsize=2)
-        for value, error, height in zip(mean, stderr, heights, strict=True):
-            label = f"{100 * value:.1f}" + (f" ± {100 * error:.1f}" if error > 0 else "")
-            start, label, colour = (value + error, label, INK) if value >= 0 else (0, "no images", FAINT)
-            _note(ax, label, (start, height), (4, 0), fontsize=8, color=colour)
-    if chance is not None:
-        ax.axvline(chance, color=INK, linestyle=":", linewidth=1)
-        top = (chance, -0.5)  # the names run downwards, the first at 0
-        _note(ax, "chance", top, (0, 6), ha="center", fontsize=8)
-    ax.set_yticks(positions, [literal(name) for name in names])
-    ax.tick_params(axis="y", length=0)
-    ax.set_ylim(len(names) - 0.5, -0.5)
-    # The axis ends at 100 %, but a bar that reaches it needs room for its number.
-    ax.set_xlim(0, 1.14)
-    ax.set_xticks(np.linspace(0, 1, 6))
-    ax.spines["bottom"].set_bounds(0, 1)
-    ax.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    ax.set_xlabel("accuracy")
-    ax.set_title(literal(title), pad=6 if chance is None else 16)
-    if len(series) > 1:
-        ax.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), fontsize=9)
-    return fig
-
-
-@_styled
-def curves_figure(
-    curves: Mapping[str, Curve], xlabel: str, ylabel: str, title: str, chance: float | None = None
-) -> "Figure":
-    """Lines with a band of one standard error, named at their right ends; x is 1 … T."""
-    fig = _figure(7.0, 4.2)
-    ax = fig.subplots()
-    ends = _draw_curves(ax, curves, chance)
-    ax.set_xlabel(xlabel)
-    ax.set_ylabel(ylabel)
-    ax.set_title(literal(title))
-    _name_curves(fig, {ax: ends})
-    return fig
-
-
-@_styled
-def image_grid_figure(rows: Sequence[ImageRow | tuple], title: str = "") -> "Figure":
-    """Rows of images, each with a title, for instance samples of each environment."""
-    rows, columns, heights = _arranged(rows, size=1.15)
-    fig = _figure(1.15 * columns + 0.2, sum(heights) + (0.4 if title else 0.1))
-    if title:
-        fig.suptitle(literal(title), x=0.01, ha="left", fontweight="bold")
-    _draw_images(fig, rows, heights)
     return fig
 
 
@@ -295,72 +217,7 @@ def save_figure(fig: "Figure", path: str | Path, mark: str | None = None) -> Pat
     return path
 
 
-def _draw_curves(ax: "Axes", curves: Mapping[str, Curve], chance: float | None) -> list[End]:
-    """Draw every curve and return where each ends, for `_name_curves`."""
-    from matplotlib.ticker import MaxNLocator
-
-    ends = []
-    last = max((len(_array(mean)) for mean, _ in curves.values()), default=1)
-    for k, (name, (mean, stderr)) in enumerate(curves.items()):
-        mean, stderr = _mean_and_band(mean, stderr)
-        x = np.arange(1, len(mean) + 1)
-        if len(mean) == 1:
-            x, mean, stderr = np.array([1, max(last, 2)]), mean.repeat(2), stderr.repeat(2)
-        colour = COLOURS[k % len(COLOURS)]
-        ax.plot(x, mean, color=colour, linestyle=DASHES[k % len(DASHES)], linewidth=1.8, label=literal(name))
-        ax.fill_between(x, mean - stderr, mean + stderr, color=colour, alpha=0.15, linewidth=0)
-        finite = mean[np.isfinite(mean)]
-        if len(finite):
-            ends.append((float(finite[-1]), name, colour))
-    if chance is not None:
-        ax.axhline(chance, color=FAINT, linestyle=":", linewidth=1.2, zorder=0)
-        ends.append((chance, "chance", FAINT))
-    ax.margins(x=0)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-    ax.grid(axis="y", color="#e4e4e4", linewidth=0.7)
-    ax.set_axisbelow(True)
-    return ends
-
-
-def _name_curves(fig: "Figure", ends: Mapping["Axes", list[End]]) -> None:
-    """Name each curve at its right end, names moved apart where they would overlap; a legend beyond 9."""
-    fig.draw_without_rendering()  # the lay-out has to be known before heights in points can be
-    for ax, named in ends.items():
-        if len(named) > 9:
-            ax.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), fontsize=8)
-            continue
-        named = sorted(named)
-        low, high = ax.get_ylim()
-        width, height = np.array(ax.get_window_extent().size) / fig.dpi * 72  # points
-        wanted = [(y - low) / (high - low) for y, _, _ in named]
-        gap, last = 12 / height, len(named) - 1
-        # Names of curves near 100 % go down rather than over the title.
-        heights = [min(y, 1 - (last - i) * gap) for i, y in enumerate(_spread(wanted, gap))]
-        for (_, name, colour), at, height in zip(named, wanted, heights, strict=True):
-            # A thin line leads from the end of the curve to a name that had to move.
-            leader = {"arrowstyle": "-", "color": colour, "lw": 0.7, "shrinkA": 1, "shrinkB": 1, "relpos": (0, 0.5)}
-            font = {"fontsize": 9, "color": colour, "va": "center", "annotation_clip": False}
-            shifted = (1 + 15 / width, height)
-            ax.annotate(literal(name), (1, at), shifted, "axes fraction", arrowprops=leader, **font)
-
-
-def _spread(wanted: Sequence[float], gap: float) -> list[float]:
-    """Positions at least `gap` apart and as near as possible to the `wanted` ones, which come sorted.
-
-    Least squares under an order constraint: isotonic regression (pool adjacent violators) of wanted − i·gap.
-    """
-    pools: list[tuple[float, int]] = []  # (mean, size), means increasing
-    for i, y in enumerate(wanted):
-        pool = (y - i * gap, 1)
-        while pools and pools[-1][0] >= pool[0]:
-            mean, size = pools.pop()
-            pool = ((mean * size + pool[0] * pool[1]) / (size + pool[1]), size + pool[1])
-        pools.append(pool)
-    level = [mean for mean, size in pools for _ in range(size)]
-    return [y + i * gap for i, y in enumerate(level)]
-
-
-def _draw_images(fig: "Figure | SubFigure", rows: Sequence[ImageRow], heights: Sequence[float]) -> None:
+def _draw_images(fig: "SubFigure", rows: Sequence[ImageRow], heights: Sequence[float]) -> None:
     """One strip per row: the title above, images side by side, captions below."""
     strips = fig.subfigures(len(rows), 1, squeeze=False, height_ratios=heights)[:, 0]
     for strip, row in zip(strips, rows, strict=True):
@@ -378,12 +235,11 @@ def _draw_images(fig: "Figure | SubFigure", rows: Sequence[ImageRow], heights: S
                 ax.text(0.5, -0.06, caption, transform=ax.transAxes, ha="center", va="top", fontsize=7.5)
 
 
-def _arranged(rows: Sequence[ImageRow | tuple], size: float) -> tuple[list[ImageRow], int, list[float]]:
+def _arranged(rows: Sequence[ImageRow], size: float) -> tuple[list[ImageRow], int, list[float]]:
     """Rows with their text broken into lines, the number of columns, and the inches each row needs.
 
     `size` is the side of an image; a letter of a title is about 0.078 inches wide, one of a caption 0.06.
     """
-    rows = [row if isinstance(row, ImageRow) else ImageRow(*row) for row in rows]
     columns = max(len(row.images) for row in rows)
     title, caption = (textwrap.TextWrapper(int(w)) for w in (size * columns / 0.078, size / 0.06))
     rows = [ImageRow(title.fill(t), images, [*map(caption.fill, c)]) for t, images, c in rows]
@@ -408,12 +264,6 @@ def _figure(width: float, height: float) -> "Figure":
 def _array(values) -> np.ndarray:
     """Tensors (on any device), sequences and arrays alike, as float64."""
     return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values, dtype=np.float64)
-
-
-def _mean_and_band(mean, stderr) -> tuple[np.ndarray, np.ndarray]:
-    """Both as arrays; an unknown standard error is drawn as none."""
-    mean = _array(mean)
-    return mean, np.zeros_like(mean) if stderr is None else np.nan_to_num(_array(stderr))
 
 
 def literal(text: str, width: int = 0) -> str:

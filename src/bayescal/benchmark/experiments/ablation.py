@@ -10,11 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bayescal.benchmark.bench import Bench, Search
+from bayescal.benchmark.bench import Bench
 from bayescal.benchmark.experiments.experiment import Experiment, compare, line, make_section, seed_curves, value
 from bayescal.benchmark.experiments.main import accuracy_table, papers_prompt
 from bayescal.benchmark.records import Record
 from bayescal.benchmark.results import Column, Figure, Row, Section, Table, Value
+from bayescal.benchmark.searches import Search
 from bayescal.benchmark.variants import get_variant
 
 NAMES = ("bayes-cal", "without-env", "without-irm", "without-orth", "cal")

@@ -1,9 +1,10 @@
 """Tip-Adapter-F and its relatives beside Bayes-CAL: methods that work on image features instead of prompts."""
 
-from bayescal.benchmark.bench import Bench, Search
+from bayescal.benchmark.bench import Bench
 from bayescal.benchmark.experiments import main
 from bayescal.benchmark.experiments.experiment import Experiment, compare, make_section
 from bayescal.benchmark.results import Section
+from bayescal.benchmark.searches import Search
 from bayescal.benchmark.variants import get_variant
 
 NAMES = ("clip", "tip-adapter", "tip-adapter-f", "clip-adapter", "bayes-cal")

@@ -15,10 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayescal.benchmark.bench import Bench, MissingRecordsError, Search
+from bayescal.benchmark.bench import Bench, MissingRecordsError
 from bayescal.benchmark.experiments.experiment import Experiment, make_section, value
 from bayescal.benchmark.prepared import PreparedDataset
 from bayescal.benchmark.results import Column, Row, Section, Table, Value
+from bayescal.benchmark.searches import Search
 from bayescal.errors import BayescalWarning
 from bayescal.estimator.members import MEMBERS, Member
 from bayescal.estimator.stacked_training import Case, Stacked, train_stacked

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayescal.benchmark.bench import CORE, Bench, Search
+from bayescal.benchmark.bench import CORE, Bench
 from bayescal.benchmark.experiments import published
 from bayescal.benchmark.experiments.experiment import (
     Experiment,
@@ -36,6 +36,7 @@ from bayescal.benchmark.records import Record, Scores
 from bayescal.benchmark.remote import PackedDataset
 from bayescal.benchmark.results import Better, Column, Row, Section, Table, Value
 from bayescal.benchmark.runner import POSTERIOR_SAMPLES, PlannedRun
+from bayescal.benchmark.searches import Search
 from bayescal.benchmark.splits import EvalSplits
 from bayescal.benchmark.variants import MethodVariant, get_variant
 from bayescal.data.datasets.base import Fold

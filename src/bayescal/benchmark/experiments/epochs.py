@@ -1,8 +1,9 @@
 """Figure: test accuracy against epoch on CCD, Bayes-CAL and CoOp. Reads the searches of `main`; trains nothing else."""
 
-from bayescal.benchmark.bench import Bench, Search
+from bayescal.benchmark.bench import Bench
 from bayescal.benchmark.experiments.experiment import Experiment, line, make_section, rule_of, seed_curves
 from bayescal.benchmark.results import Figure, Section
+from bayescal.benchmark.searches import Search
 from bayescal.benchmark.variants import get_variant
 
 NAMES = ("coop", "cal", "bayes-cal")

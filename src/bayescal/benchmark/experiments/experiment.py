@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from bayescal.benchmark.bench import Bench, Search
+from bayescal.benchmark.bench import Bench
 from bayescal.benchmark.experiments.published import is_papers
 from bayescal.benchmark.records import Record
 from bayescal.benchmark.results import Column, Figure, Section, Table, Value
+from bayescal.benchmark.searches import Search
 from bayescal.benchmark.variants import get_variant
 from bayescal.evaluation.selection import Rule, get_rule, overall, per_fold
 from bayescal.evaluation.statistics import mean_and_error, student_t

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from bayescal.benchmark.bench import Bench, Search
+from bayescal.benchmark.bench import Bench
 from bayescal.benchmark.experiments import published
 from bayescal.benchmark.experiments.experiment import Experiment, line, make_section, seed_curves, value
 from bayescal.benchmark.records import LossLandscape, Record
 from bayescal.benchmark.results import Column, Figure, Row, Section, Table, Value
 from bayescal.benchmark.runner import PlannedRun
+from bayescal.benchmark.searches import Search
 from bayescal.benchmark.variants import MethodVariant
 from bayescal.errors import BayescalError
 from bayescal.evaluation.selection import overall, per_fold

@@ -4,10 +4,11 @@ The paper shows LV and the visual network; PL is here too. Parameters of every e
 its first two directions. Reads the runs of `instances`.
 """
 
-from bayescal.benchmark.bench import Bench, Search
+from bayescal.benchmark.bench import Bench
 from bayescal.benchmark.experiments import instances
 from bayescal.benchmark.experiments.experiment import Experiment, make_section
 from bayescal.benchmark.results import Figure, Section
+from bayescal.benchmark.searches import Search
 from bayescal.benchmark.variants import MethodVariant
 
 SHOWN = ("instance-lv", "instance-visual", "instance-pl")  # without W2V, which the paper does not show either

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from bayescal.benchmark import end_to_end
-from bayescal.benchmark.bench import CORE, Bench, Search
+from bayescal.benchmark.bench import CORE, Bench
 from bayescal.benchmark.experiments import published
 from bayescal.benchmark.experiments.experiment import (
     Experiment,
@@ -22,6 +22,7 @@ from bayescal.benchmark.experiments.experiment import (
 )
 from bayescal.benchmark.experiments.figures import reliability_figure, risk_coverage_figure, trials_figure
 from bayescal.benchmark.results import Column, Figure, Row, Section, Table, Value
+from bayescal.benchmark.searches import Search
 from bayescal.benchmark.variants import get_variant
 from bayescal.data.datasets.base import Dataset
 from bayescal.errors import BayescalError

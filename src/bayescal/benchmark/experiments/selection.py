@@ -6,10 +6,11 @@ training environment. Here these inner runs are stacks and records like all othe
 
 from collections.abc import Sequence
 
-from bayescal.benchmark.bench import Bench, Search
+from bayescal.benchmark.bench import Bench
 from bayescal.benchmark.experiments.experiment import Experiment, make_section, overall_value, value
 from bayescal.benchmark.records import Record
 from bayescal.benchmark.results import Column, Row, Section, Table, Value
+from bayescal.benchmark.searches import Search
 from bayescal.benchmark.variants import get_variant
 from bayescal.errors import BayescalError
 from bayescal.evaluation.selection import RULES, get_rule, overall, per_fold

@@ -10,10 +10,11 @@ import warnings
 
 import numpy as np
 
-from bayescal.benchmark.bench import Bench, Search
+from bayescal.benchmark.bench import Bench
 from bayescal.benchmark.experiments.experiment import Experiment, make_section
 from bayescal.benchmark.prepared import PreparedDataset
 from bayescal.benchmark.results import Figure, Section
+from bayescal.benchmark.searches import Search
 from bayescal.data.images import read_image
 
 IMAGES, QUICK_IMAGES = 800, 200

@@ -7,9 +7,10 @@ set are not independent.
 
 from collections.abc import Sequence
 
-from bayescal.benchmark.bench import CORE, Bench, Search
+from bayescal.benchmark.bench import CORE, Bench
 from bayescal.benchmark.experiments.experiment import Experiment, make_section, overall_value, points, scores, value
 from bayescal.benchmark.results import Column, Row, Section, Table, Value
+from bayescal.benchmark.searches import Search
 from bayescal.benchmark.variants import get_variant
 from bayescal.errors import BayescalError
 from bayescal.evaluation.statistics import bootstrap_interval, wilcoxon
