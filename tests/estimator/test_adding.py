@@ -8,7 +8,7 @@ import torch
 
 from bayescal import FewShotClassifier
 from bayescal.errors import ArtifactError, BayescalWarning, DataError
-from bayescal.estimator import stacked_training
+from bayescal.estimator import members
 from pictures import Pictures, make_pictures, picture, save_pictures
 
 METHODS = {"logistic-regression": {}, "coop": {"options": {"epochs": 2}}, "tip-adapter": {}}
@@ -53,8 +53,8 @@ def test_adding_is_as_fitting_on_everything(method, cache):
 @pytest.fixture
 def few_members(monkeypatch):
     """`auto` with those of its members that need no training loop: the others take ten times as long."""
-    few = tuple(m for m in stacked_training.MEMBERS if m.method in ("clip", "logistic-regression", "tip-adapter"))
-    monkeypatch.setattr(stacked_training, "MEMBERS", few)
+    few = tuple(m for m in members.MEMBERS if m.method in ("clip", "logistic-regression", "tip-adapter"))
+    monkeypatch.setitem(members.MIXTURES, "auto", few)
 
 
 def test_auto_learns_a_new_class_and_environment_although_every_old_image_is_gone(few_members, tmp_path):

@@ -22,7 +22,8 @@ def fit(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="auto mixes several; or one of `bayescal methods`, or module:Class. Default: auto; end to end: erm.",
+            help="auto and bayes-cal-mixed mix several; or one of `bayescal methods`, or module:Class. Default: auto; "
+            "end to end: erm.",
             show_default=False,
             rich_help_panel=_LEARN,
         ),
@@ -146,6 +147,7 @@ def fit(
     from bayescal.data import Reading
     from bayescal.errors import BayescalError
     from bayescal.estimator.artifact import AUTO, check_output
+    from bayescal.estimator.members import MIXTURES
 
     check_output(output, force)
     output, reading = Path(os.path.abspath(output)), Reading(layout, class_from_name, columns)
@@ -185,9 +187,9 @@ def fit(
         )
     method = method or AUTO
     words = read_words(class_words, "--class-words"), read_words(environment_words, "--environment-words")
-    if method == AUTO and settings:
-        raise BayescalError(f"--set {settings[0]}: {AUTO} mixes several methods; choose one with --method to set it")
-    options = parse_settings(method, settings or []) if method != AUTO else {}
+    if method in MIXTURES and settings:
+        raise BayescalError(f"--set {settings[0]}: {method} mixes several methods; choose one with --method to set it")
+    options = parse_settings(method, settings or []) if method not in MIXTURES else {}
 
     from bayescal.cli.fit_screen import checkpoint_folder, print_expected, print_found, print_learned, print_next
     from bayescal.estimator.training_data import choose_training_data

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -19,11 +19,12 @@ from torch import Tensor
 
 from bayescal.data import Split
 from bayescal.errors import ArtifactError, BayescalWarning, DataError
+from bayescal.estimator.artifact import AUTO
 from bayescal.estimator.auto import learn_auto_from
 from bayescal.estimator.base_predictor import BasePredictor
 from bayescal.estimator.fitting import FitSettings, Material, check_words, learn_from, make_problem, uses_views
 from bayescal.estimator.labelled_images import LabelledImages
-from bayescal.estimator.members import MEMBERS
+from bayescal.estimator.members import MIXTURES
 from bayescal.estimator.predictor import Predictor, StackedPredictor
 from bayescal.estimator.stacked_training import Case, stratified_folds, train_on
 from bayescal.estimator.training_images import TrainingImages
@@ -115,6 +116,11 @@ def _able(predictor: BasePredictor) -> tuple[Learned, TrainingImages]:
             "a model that was trained end to end cannot be added to, because its features change when it learns: fit "
             "it again with all images"
         )
+    if isinstance(predictor, StackedPredictor) and predictor.mixture_name not in MIXTURES:
+        raise ArtifactError(
+            f"this model is the mixture {predictor.mixture_name!r}, which this version does not know (it has "
+            f"{', '.join(MIXTURES)}): fit it again with all images, old and new"
+        )
     if predictor.training is None:
         raise ArtifactError(
             "this model keeps none of the images it was made from, as all did before version 0.3: fit it again with "
@@ -139,6 +145,7 @@ def _settings(old: Learned, checkpoints: Path | None, verbose: bool) -> FitSetti
         seed=single.seeds[0] if single else old.record.get("seed", 1),
         checkpoints=checkpoints,
         verbose=verbose,
+        mixture=AUTO if single else cast(StackedPredictor, old).mixture_name,
     )
 
 
@@ -288,7 +295,7 @@ def _left_out(new: Learned, problem: Problem, together: _Together, rows: Tensor,
     if isinstance(new, StackedPredictor):
         case = Case(train.to(device), settings.seed)
         title = "comparing" if settings.verbose else None
-        own_members = [member for member in MEMBERS if member.name in new.members]
+        own_members = [member for member in MIXTURES[new.mixture_name] if member.name in new.members]
         trained = train_on(problem, new.backbone.defaults, own_members, [case], [parts], None, title)
         groups = [[results[0][third] for results in trained.values()] for third in range(THIRDS)]
         weights = new.weights.cpu()

@@ -18,6 +18,7 @@ from bayescal.data import Split, few_shot_split
 from bayescal.errors import BayescalWarning
 from bayescal.estimator.fitting import FitSettings, Material, check_words, encode, marked_split, zero_shot_features
 from bayescal.estimator.labelled_images import LabelledImages
+from bayescal.estimator.members import MIXTURES
 from bayescal.estimator.predictor import StackedPredictor, member_predictor
 from bayescal.estimator.stacked_training import Case, Stacked, train_stacked
 from bayescal.evaluation.calibration import at_temperature, environment_prototypes, unsure_threshold
@@ -50,10 +51,12 @@ def learn_auto_from(
         settings.samples,
         settings.checkpoints,
         "training" if settings.verbose else None,
+        MIXTURES[settings.mixture],
     )
     for note in stacked.notes:
         warnings.warn(note, BayescalWarning, stacklevel=3)
     predictor = stacked_predictor(backbone, problem, names, stacked, settings.samples)
+    predictor.mixture_name = settings.mixture
     predictor.training = material.kept
     predictor.record = {
         "seed": settings.seed,

@@ -19,6 +19,7 @@ from bayescal.estimator.base_predictor import BasePredictor
 from bayescal.estimator.evaluating import Evaluated, evaluate_images
 from bayescal.estimator.fitting import FitSettings, learn
 from bayescal.estimator.labelled_images import LabelledImages, Words, as_list
+from bayescal.estimator.members import MIXTURES
 from bayescal.estimator.prediction import Prediction
 from bayescal.estimator.predictor import MethodPredictor
 from bayescal.estimator.training_data import TrainingData, choose_training_data
@@ -38,8 +39,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    method : "auto" mixes a few methods, each trusted as far as it was right in environments it had not seen; or the
-        name of one method (`bayescal methods` lists them), a subclass of `bayescal.Method`, or "module:Class".
+    method : "auto" mixes a few methods, each trusted as far as it was right in environments it had not seen;
+        "bayes-cal-mixed" mixes Bayes-CAL with several weights of its prior in the same way; or the name of one method
+        (`bayescal methods` lists them), a subclass of `bayescal.Method`, or "module:Class".
     backbone : "mini", "ARCH:TAG" or "ARCH:/path/to/weights" of open_clip.
     shots : images per class to learn from, spread over the environments; None uses all images. "auto" needs no others;
         a single method also validates, on `val_shots` more, or without `shots` on a fifth of all.
@@ -206,7 +208,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
 
     def _settings(self, checkpoints: str | Path | None) -> FitSettings:
         """What learning is told, checked; numbers may be numpy's own."""
-        method = None if self.method == AUTO else get_method(self.method)
+        mixture = self.method if isinstance(self.method, str) and self.method in MIXTURES else None
+        method = None if mixture else get_method(self.method)
         options = {name: v.item() if isinstance(v, np.generic) else v for name, v in (self.options or {}).items()}
         if method is None:
             self._refuse_for_auto()
@@ -227,6 +230,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             seed=check_seed(int(self.seed)),
             checkpoints=Path(checkpoints) if checkpoints else None,
             verbose=self.verbose,
+            mixture=mixture or AUTO,
         )
 
     def _refuse_for_auto(self) -> None:
@@ -239,7 +243,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         }
         if names := [name for name, told in given.items() if told]:
             raise BayescalError(
-                f"{names[0]} is for a single method, and {AUTO!r} mixes several: choose one with --method "
+                f"{names[0]} is for a single method, and {self.method!r} mixes several: choose one with --method "
                 '(method="bayes-cal"), or leave it out'
             )
 

@@ -15,6 +15,7 @@ from bayescal.backbones import Backbone
 from bayescal.backbones.checks import check_prompts
 from bayescal.data import Split, few_shot_split
 from bayescal.errors import BayescalError, BayescalWarning, DataError
+from bayescal.estimator.artifact import AUTO
 from bayescal.estimator.drawing import Draw, draw_readable
 from bayescal.estimator.labelled_images import LabelledImages
 from bayescal.estimator.predictor import Predictor
@@ -38,7 +39,7 @@ from bayescal.util.console import messages
 class FitSettings:
     """What `FewShotClassifier` was told about learning; the words are those of its parameters."""
 
-    method: type[Method] | None  # None: auto
+    method: type[Method] | None  # None: a mixture of several
     options: Mapping[str, Any]
     shots: int | None
     val_shots: int | None
@@ -50,6 +51,7 @@ class FitSettings:
     seed: int
     checkpoints: Path | None
     verbose: bool
+    mixture: str = AUTO  # which one, where there is no single method
 
 
 @dataclass(frozen=True)

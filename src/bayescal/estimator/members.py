@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from bayescal.backbones.defaults import TrainingDefaults
+from bayescal.estimator.artifact import AUTO
 from bayescal.methods import get_method
 from bayescal.methods.hyperparameters import Config, default_config
 from bayescal.training.forecast import training_operations
@@ -36,7 +37,7 @@ class Member:
         """Every hyper-parameter, for a backbone and a number of training images."""
         method, given = get_method(self.method), dict(self.options)
         if self.learns_prompts:
-            given |= {**PROMPTS, "learning_rate": 0.1 * defaults.posterior.prior_scale}
+            given = {**PROMPTS, "learning_rate": 0.1 * defaults.posterior.prior_scale, **given}
         config = default_config(method.space, defaults, **given)
         if method.has_posterior:
             config["epochs"] = max(1, round(STEPS / math.ceil(images / config["batch_size"])))
@@ -53,8 +54,11 @@ PROMPTS = {
 }
 
 
-def _bayes_cal(beta: float) -> Member:
-    return Member(f"bayes-cal-{beta:g}", f"Bayes-CAL, β = {beta:g}", "bayes-cal", {"beta": beta}, learns_prompts=True)
+def _bayes_cal(beta: float, class_specific: bool = True) -> Member:
+    name, title, options = f"bayes-cal-{beta:g}", f"Bayes-CAL, β = {beta:g}", {"beta": beta}
+    if not class_specific:
+        name, title, options = f"{name}-shared", f"{title}, one context", {**options, "class_specific": False}
+    return Member(name, title, "bayes-cal", options, learns_prompts=True)
 
 
 def _taskres(beta: float) -> Member:
@@ -82,6 +86,13 @@ MEMBERS = (
     ),
 )  # fmt: skip
 
+# By the name that `fit --method` takes. The second is Bayes-CAL alone: environments left out decide how far it trusts
+# the zero-shot prompt, and whether every class needs a context of its own.
+MIXTURES = {
+    AUTO: MEMBERS,
+    "bayes-cal-mixed": (*map(_bayes_cal, (1.0, 0.3, 0.1)), _bayes_cal(0.3, class_specific=False)),
+}
+
 # What `auto` may spend on the training of one member, all its runs together: about twenty minutes on two cores, or on a
 # GPU. And the most numbers that a member may keep of the images (images × classes).
 AFFORDABLE_OPERATIONS = {"cpu": 2e14, "cuda": 2e16}
@@ -97,14 +108,20 @@ class Choice:
     notes: tuple[str, ...] = ()
 
 
-def affordable(problem: Problem, defaults: TrainingDefaults, sets: Sequence[Tensor], seed: int = 1) -> Choice:
-    """The members whose runs, one on each of these sets of images, do not take too much time or memory.
+def affordable(
+    problem: Problem,
+    defaults: TrainingDefaults,
+    sets: Sequence[Tensor],
+    members: Sequence[Member] = MEMBERS,
+    seed: int = 1,
+) -> Choice:
+    """Of these members those whose runs, one on each of these sets of images, do not take too much time or memory.
 
     Decided by counting, so that the same images give the same members on every machine with the same kind of device.
     """
     device, kept, total, dear, wide = problem.features.device, [], 0.0, [], []
     most = AFFORDABLE_OPERATIONS.get(device.type, AFFORDABLE_OPERATIONS["cpu"])
-    for member in MEMBERS:
+    for member in members:
         runs = [Run(member.config(defaults, len(images)), seed, images) for images in sets]
         if (
             get_method(member.method).keeps_images

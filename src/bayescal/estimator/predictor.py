@@ -196,15 +196,16 @@ class Predictor(MethodPredictor):
 
 @dataclass(kw_only=True)
 class StackedPredictor(BasePredictor):
-    """Several methods, each as far trusted as it was right where it had not been: Σ_k w_k p_k (`auto`)."""
+    """Several methods, each as far trusted as it was right where it had not been: Σ_k w_k p_k."""
 
     backbone: Backbone
     members: dict[str, Predictor]  # by the name of the member
     weights: Tensor  # (K,), on the simplex
+    mixture_name: str = AUTO
 
     @property
     def method_name(self) -> str:
-        return AUTO
+        return self.mixture_name
 
     def try_out(self, path: str | Path) -> None:
         for member in self.members.values():
@@ -231,7 +232,7 @@ class StackedPredictor(BasePredictor):
 
     def description(self) -> dict[str, Any]:
         members = {name: member.own_description() for name, member in self.members.items()}
-        return {"kind": STACKED, "method": AUTO, "members": members, **super().description()}
+        return {"kind": STACKED, "method": self.mixture_name, "members": members, **super().description()}
 
     @classmethod
     def restore(
@@ -248,7 +249,9 @@ class StackedPredictor(BasePredictor):
                 _check_fields(fields, loaded)
                 members[name] = member_predictor(loaded, shared, **fields)
                 members[name].take_kept(held, own.get("prepared"))
-        return cls(backbone=loaded, members=members, weights=tensors["weights"], **shared)
+        return cls(
+            backbone=loaded, members=members, weights=tensors["weights"], mixture_name=config["method"], **shared
+        )
 
 
 def member_predictor(backbone: Backbone, shared: Mapping[str, Any], **own: Any) -> Predictor:

@@ -134,6 +134,7 @@ def train_stacked(
     samples: int,
     checkpoints: Path | None = None,
     progress: str | None = None,
+    members: Sequence[Member] = MEMBERS,
 ) -> list[Stacked]:
     """Learn every case; all their runs of a method are trained as stacks. `samples` of a posterior to predict with.
 
@@ -141,7 +142,7 @@ def train_stacked(
     """
     folds = [left_out_folds(problem, case) for case in cases]
     parts = [training_sets(case, own) for case, own in zip(cases, folds, strict=True)]  # per case: all, then the rests
-    choice = affordable(problem, defaults, max(parts, key=lambda own: sum(map(len, own))))
+    choice = affordable(problem, defaults, max(parts, key=lambda own: sum(map(len, own))), members)
     if progress is not None and (said := time_said(choice.operations * len(cases), problem)):
         messages().print(said, soft_wrap=True)
     trained = train_on(problem, defaults, choice.members, cases, parts, checkpoints, progress)

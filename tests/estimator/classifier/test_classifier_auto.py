@@ -131,3 +131,24 @@ def test_one_environment_says_that_it_cannot_know(cache, data, monkeypatch):
 def test_what_only_a_single_method_can_be_told_is_refused(data, given):
     with pytest.raises(BayescalError, match=f"{next(iter(given))} is for a single method"):
         FewShotClassifier(**given).fit(data.images, data.classes, data.environments)
+
+
+def test_bayes_cal_alone_mixes_its_own_kind(cache, data, fresh, tmp_path, monkeypatch):
+    """Left-out environments weigh β and shared or own contexts; saved, loaded and added to under its name."""
+    monkeypatch.setattr(members, "STEPS", 5)
+    mixed = FewShotClassifier("bayes-cal-mixed", cache=cache).fit(data.images, data.classes, data.environments)
+    own = mixed.predictor_.members
+    assert {member.method_name for member in own.values()} == {"bayes-cal"}
+    assert {(member.config["beta"], member.config["class_specific"]) for member in own.values()} == {
+        (1.0, True), (0.3, True), (0.1, True), (0.3, False),
+    }  # fmt: skip
+    assert mixed.expected_.unseen is not None
+    mixed.save(tmp_path / "model")
+    again = FewShotClassifier.load(tmp_path / "model", cache=cache)
+    assert again.method == again.predictor_.method_name == "bayes-cal-mixed"
+    assert again.predict_proba(fresh.images) == pytest.approx(mixed.predict_proba(fresh.images), abs=1e-6)
+    again.add(fresh.images, fresh.classes, fresh.environments)
+    assert again.predictor_.method_name == "bayes-cal-mixed"
+    assert set(again.predictor_.members) == set(own)
+    with pytest.raises(BayescalError, match="'bayes-cal-mixed' mixes several"):
+        FewShotClassifier("bayes-cal-mixed", options={"beta": 1.0}).fit(data.images, data.classes)
