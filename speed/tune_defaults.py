@@ -31,7 +31,11 @@ from bayescal.data import Manifest, few_shot_split
 from bayescal.data.datasets import open_dataset
 from bayescal.data.datasets.base import Fold
 from bayescal.data.splits import Split
+from bayescal.estimator import stacked_training as estimator
+from bayescal.estimator.members import MIXTURES
+from bayescal.estimator.stacked_training import train_stacked
 from bayescal.evaluation.metrics import accuracy, nll
+from bayescal.evaluation.stacking import mixture
 from bayescal.features import FeatureBank
 from bayescal.features.content_index import ContentIndex
 from bayescal.methods import get_method
@@ -63,12 +67,13 @@ SEARCHED = [  # on the validation images
 ]
 SETTINGS: dict[str, list[Config]] = {
     "clip": product(template=TEMPLATES),
-    "coop": product(learning_rate=[0.01, 0.02, 0.05, 0.1], class_specific=[False, True]),
-    "cal": product(learning_rate=[0.02, 0.1], class_specific=[False, True]),
+    "coop": product(learning_rate=[0.02, 0.1, 0.4], class_specific=[False, True], epochs=[30, 100]),
+    "cal": product(learning_rate=[0.02, 0.1], class_specific=[False, True], epochs=[30, 100]),
     "bayes-cal": [
         *product(beta=[1.0, 0.3, 0.1, 0.03], class_specific=[True, False]),
         *product(beta=[0.3, 0.1], prior_scale=[0.5], learning_rate=[0.05]),
     ],
+    "bayes-cal-mixed": [{}],
     "clip-adapter": [
         *product(learning_rate=[3e-4, 1e-3], ratio=[0.2, 0.5]),  # 30 epochs of 32 images
         *product(learning_rate=[3e-4, 1e-3], ratio=[0.2, 0.5], epochs=[150], batch_size=[FULL]),
@@ -146,6 +151,8 @@ def _draw(manifest: Manifest, hashes: Sequence[str | None], fold: Fold, seed: in
 
 def tune(method: str, problem: Problem, cases: Sequence[Case], backbone: Backbone) -> list[dict[str, float]]:
     """Mean negative log-likelihood and accuracy of each setting on what was left out."""
+    if method in MIXTURES:
+        return [mixed(method, problem, cases, backbone)]
     space = get_method(method).space
     configs = [default_config(space, backbone.defaults, **options) for options in SETTINGS[method]]
     runs = [Run(config, case.seed, case.train, {"val": case.val}) for config in configs for case in cases]
@@ -159,6 +166,19 @@ def tune(method: str, problem: Problem, cases: Sequence[Case], backbone: Backbon
         means = dict(zip(("nll", "accuracy"), np.mean(found, axis=0).tolist(), strict=True))
         scores.append({**means, "default": config == default_config(space, backbone.defaults)})
     return scores
+
+
+def mixed(name: str, problem: Problem, cases: Sequence[Case], backbone: Backbone) -> dict[str, float]:
+    """A mixture that learns from the same images; its weights come from environments left out among those."""
+    learned = [estimator.Case(case.train, case.seed) for case in cases]
+    stacks = train_stacked(problem, backbone.defaults, learned, samples=20, progress=name, members=MIXTURES[name])
+    found = []
+    for case, stacked in zip(cases, stacks, strict=True):
+        asked, truth = problem.features[case.left_out], problem.labels[case.left_out]
+        probs = torch.stack([one.predict(problem, asked, samples=20).probs[0] for one in stacked.members.values()])
+        answers = mixture(stacked.weights, probs)[None]
+        found.append((float(nll(answers, truth)), float(accuracy(answers, truth))))
+    return dict(zip(("nll", "accuracy"), np.mean(found, axis=0).tolist(), strict=True)) | {"default": True}
 
 
 def score(result: RunResult, problem: Problem, case: Case) -> tuple[float, float]:
