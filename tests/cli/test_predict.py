@@ -5,6 +5,7 @@ import io
 import json
 import math
 import re
+import shutil
 import sys
 
 import openpyxl
@@ -273,6 +274,19 @@ def test_images_are_sorted_into_folders_and_a_second_run_changes_nothing(model, 
     again = run("predict", model, loose, "--sort-into", target, how)
     assert "4 were there already" in again.err
     assert sorted_as(target) == found
+
+
+def test_what_lies_in_an_archive_is_copied_and_never_moved(model, loose, tmp_path):
+    archive = shutil.make_archive(str(tmp_path / "loose"), "zip", loose)
+    local = run("predict", model, loose, "--sort-into", tmp_path / "from files")
+    assert local.code == 0, local.err
+    copied = run("predict", model, archive, "--sort-into", tmp_path / "sorted")
+    assert copied.code == 0, copied.err
+    assert sorted_as(tmp_path / "sorted") == sorted_as(tmp_path / "from files")
+    assert "4 were there already" in run("predict", model, archive, "--sort-into", tmp_path / "sorted").err
+    moved = run("predict", model, archive, "--sort-into", tmp_path / "moved", "--move")
+    assert "0 images moved" in moved.err
+    assert "4 are no files of this computer and can only be copied" in moved.err
 
 
 def test_sorting_overwrites_nothing_and_marks_what_is_unsure(model, shapes, loose, tmp_path):

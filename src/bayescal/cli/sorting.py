@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from bayescal.data.sources import open_source
 from bayescal.errors import BayescalError
 from bayescal.estimator.answers import Answer
 
@@ -31,7 +32,7 @@ class Sorter:
     how: How
     placed: Counter[str] = field(default_factory=Counter)  # by folder
     there: int = 0  # images that were in their folder before
-    left: list[str] = field(default_factory=list)  # images that are not files of this computer
+    left: list[str] = field(default_factory=list)  # in archives and behind URLs, where nothing is moved or linked
 
     def add(self, answers: Sequence[Answer]) -> None:
         for answer in answers:
@@ -39,13 +40,16 @@ class Sorter:
                 self._sort(answer)
 
     def _sort(self, answer: Answer) -> None:
+        source: Path | bytes = Path(answer.image)
         if not os.path.isfile(answer.image):
-            self.left.append(answer.image)
-            return
+            if self.how != "copy":
+                self.left.append(answer.image)
+                return
+            source = open_source(answer.image).read()
         folder = folder_of(answer)
         try:
             (self.target / folder).mkdir(parents=True, exist_ok=True)
-            new = self._place(Path(answer.image), self.target / folder)
+            new = self._place(source, self.target / folder / answer.image.rpartition("/")[2])
         except OSError as error:
             raise BayescalError(
                 f"{answer.image} could not be {DONE[self.how]} into {self.target / folder}: {error.strerror or error}. "
@@ -56,9 +60,8 @@ class Sorter:
         else:
             self.there += 1
 
-    def _place(self, source: Path, folder: Path) -> bool:
-        """Whether the image was not there before."""
-        first = folder / source.name
+    def _place(self, source: Path | bytes, first: Path) -> bool:
+        """Whether the image, a file or the content of one, was not there before."""
         for target in self._names(first):
             if not os.path.lexists(target):
                 with contextlib.suppress(FileExistsError):  # taken in this moment: the next name
@@ -82,9 +85,7 @@ class Sorter:
         text = f"{self.placed.total():,} images {DONE[self.how]} into {self.target}"
         text += f" ({', '.join(parts)})" if parts else ""
         text += f"; {self.there:,} were there already" if self.there else ""
-        return (
-            f"{text}; {len(self.left):,} are no files of this computer and stay where they are" if self.left else text
-        )
+        return f"{text}; {len(self.left):,} are no files of this computer and can only be copied" if self.left else text
 
 
 def folder_of(answer: Answer) -> str:
@@ -99,8 +100,11 @@ def folder_of(answer: Answer) -> str:
     return f"{name} (class)" if name in (UNSURE, UNFAMILIAR) else name
 
 
-def _put(source: Path, target: Path, how: How) -> None:
+def _put(source: Path | bytes, target: Path, how: How) -> None:
     """Under its name at once, and never over another file."""
+    if isinstance(source, bytes):
+        _copy(source, target)
+        return
     if how == "link":
         os.symlink(os.path.abspath(source), target)
         return
@@ -116,10 +120,13 @@ def _put(source: Path, target: Path, how: How) -> None:
     _copy(source, target)
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source: Path | bytes, target: Path) -> None:
     draft = target.with_name(f".{target.name[:200]}.{os.getpid()}.tmp")
     try:
-        shutil.copy2(source, draft)
+        if isinstance(source, bytes):
+            draft.write_bytes(source)
+        else:
+            shutil.copy2(source, draft)
         try:
             os.link(draft, target)
         except FileExistsError:
@@ -132,8 +139,10 @@ def _copy(source: Path, target: Path) -> None:
         draft.unlink(missing_ok=True)
 
 
-def _same(source: Path, target: Path) -> bool:
+def _same(source: Path | bytes, target: Path) -> bool:
     """Whether what is there is this image: the same file, a link to it, or the same content."""
     if not target.exists():  # a link to what is gone
         return False
+    if isinstance(source, bytes):
+        return target.stat().st_size == len(source) and target.read_bytes() == source
     return os.path.samefile(source, target) or filecmp.cmp(source, target, shallow=False)

@@ -137,10 +137,8 @@ def check_words(backbone: Backbone, images: LabelledImages, settings: FitSetting
     if (method is None or method.reads_environment_names) and len(images.environments) > 1:
         check_prompts(backbone, images.environment_words, n_context, "environment")
     if method is not None and len(images.environments) < 2:
-        _warn(
-            "only one environment: the IRM term and the environment branch are off, and nothing is learned about "
-            "how environments differ"
-        )
+        off = "the IRM term and the environment branch are off, and " if method.alignment_terms else ""
+        _warn(f"only one environment: {off}nothing is learned about how environments differ")
 
 
 def encode(
