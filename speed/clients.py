@@ -51,10 +51,10 @@ def request(body: bytes, media_type: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-def image_request(file: bytes) -> bytes:
-    """One image as a program's HTTP library would send it."""
+def image_request(*files: bytes) -> bytes:
+    """Images as a program's HTTP library would send them."""
     head = b'--b\r\nContent-Disposition: form-data; name="images"; filename="image.jpg"\r\n\r\n'
-    return request(head + file + b"\r\n--b--\r\n", "multipart/form-data; boundary=b")
+    return request(b"".join(head + file + b"\r\n" for file in files) + b"--b--\r\n", "multipart/form-data; boundary=b")
 
 
 def load(port: int, requests: Sequence[bytes], clients: int, count: int) -> Load:

@@ -236,14 +236,17 @@ def latency(what: str, found: Load, **notes: Any) -> Result:
 def watched(model: Path, count: int) -> list[Result]:
     """Resident memory over many requests, half features and half small images where the model takes both."""
     width = Engine(model).engine.width
-    small = [image_request(file) for file in pictures(32, 100)]
+    files = pictures(32, 100)
+    small = [image_request(file) for file in files]
+    sizes = [image_request(*files[:n]) for n in range(1, BATCH + 1)]  # buffers of each stay allocated
     mixed = (
         small
         if width is None
         else [r for pair in zip(small, feature_requests(width, 100)[1], strict=True) for r in pair]
     )
     with server(model) as (port, process):
-        load(port, mixed, CLIENTS, max(500, count // 10))  # until everything has been allocated once
+        load(port, sizes, 1, 3 * len(sizes))  # until everything has been allocated once, in every thread
+        load(port, mixed, CLIENTS, max(500, count // 10))
         curve = [resident(process.pid)]
         answered = 0
         for _ in range(10):
