@@ -186,3 +186,30 @@ def test_zz_sigterm_finishes_what_is_begun(server):
 
 if __name__ == "__main__":
     main()
+
+
+def test_answers_do_not_wait_for_acknowledgements():
+    """Nagle's algorithm keeps the body of an answer back for 40 ms on a connection that is used again."""
+    import asyncio
+
+    from bayescal.serving.run import listen
+    from bayescal.serving.settings import Settings
+
+    async def accepted() -> int:
+        found = asyncio.get_running_loop().create_future()
+
+        class Told(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                own = transport.get_extra_info("socket")
+                found.set_result(own.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+                transport.close()
+
+        listening = listen(Settings(port=0))
+        server = await asyncio.get_running_loop().create_server(Told, sock=listening)
+        async with server:
+            _, writer = await asyncio.open_connection("127.0.0.1", listening.getsockname()[1])
+            option = await asyncio.wait_for(found, 10)
+            writer.close()
+        return option
+
+    assert asyncio.run(accepted())
