@@ -87,6 +87,15 @@ def test_lines_of_another_form_are_named(nico, line):
         get_dataset("nico").read(nico)
 
 
+def test_a_csv_file_that_is_not_utf_8_is_named_with_the_line(nico):
+    file = nico / "mixed_split_corrected" / "env_test.csv"
+    file.write_bytes(b"bear\\on_snow\\caf\xe9.jpg,bear,on_snow,animal\n" + file.read_bytes())
+    with pytest.raises(DataError, match=r"env_test\.csv: is not UTF-8 text \(line 1\)\. Download it again"):
+        get_dataset("nico").read(nico)
+    file.write_bytes("\ufeff".encode() + file.read_bytes().split(b"\n", 1)[1])  # a mark of UTF-8 is no letter
+    assert len(get_dataset("nico").read(nico)) == 304
+
+
 def test_the_list_that_prepare_writes_is_read_back(nico, tmp_path):
     dataset, manifest = open_dataset("nico", nico)
     manifest.to_csv(tmp_path / "nico.csv")

@@ -216,6 +216,15 @@ def test_domainnet_takes_its_parts_from_the_lists_of_the_project_page(tmp_path, 
     assert dataset.read(tmp_path / "list.csv") == manifest
 
 
+def test_a_domainnet_list_that_is_not_utf_8_is_named_with_the_line(tmp_path):
+    _, environments, classes, _ = LAYOUTS["domainnet"]
+    make_tree(tmp_path, environments, classes)
+    for name in LISTS:
+        (tmp_path / name).write_bytes(b"real/zebra/0.png 1\n" + b"real/caf\xe9/0.png 2\n" * (name == "real_test.txt"))
+    with pytest.raises(DataError, match=r"real_test\.txt: is not UTF-8 text \(line 2\)\. Download it again"):
+        get_dataset("domainnet").read(tmp_path)
+
+
 def test_domainnet_lists_of_other_images_are_refused(tmp_path):
     _, environments, classes, _ = LAYOUTS["domainnet"]
     make_tree(tmp_path, environments, classes)

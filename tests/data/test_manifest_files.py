@@ -9,6 +9,7 @@ import pytest
 
 from bayescal.data.manifest import read_manifest
 from bayescal.errors import BayescalWarning, DataError
+from bayescal.util.csv_cells import plain_cell
 
 
 def touch(folder, *names):
@@ -199,6 +200,15 @@ def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "list.csv")
     with pytest.raises(DataError, match="neither a folder nor a file"):
         read_manifest(tmp_path / "list.csv")
+
+
+def test_what_our_own_tables_mark_as_text_is_read_as_it_was(tmp_path):
+    """The CSV of `suggest`, filled in, is read by `add`: an environment called "-10 degrees" stays the same one."""
+    names = ["-10 degrees", "+x", "=1+1", "@home", "'quoted'", "plain"]
+    touch(tmp_path, *(f"{i}.png" for i in range(len(names))))
+    rows = (f"{i}.png,{plain_cell(name)},{plain_cell(name)}" for i, name in enumerate(names))
+    found = read_manifest(table(tmp_path, "\n".join(["path,class,environment", *rows])))
+    assert sorted(found.classes) == sorted(found.environments) == sorted(names)
 
 
 def test_tables_made_on_windows_are_read(tmp_path):

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from benches import _made, bundle, pictures, prepared  # noqa: F401
 from command_line import _own_cache, _trained, data, model, shapes  # noqa: F401
 
 

@@ -7,9 +7,14 @@ import signal
 import pytest
 from campaign import contents, in_child
 
+from bayescal.benchmark.store import Store, sqlite_url
+from benches import same, short_trainings
 from old_files import OLD
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL"),
+    pytest.mark.xdist_group("bench"),
+]
 KILLED = -signal.SIGKILL
 
 
@@ -47,3 +52,37 @@ def test_report(tmp_path, r, rounds):
         found, expected = contents(target), contents(tmp_path / "undisturbed")
         assert found.keys() == expected.keys()
         assert found["report.md"] == expected["report.md"]
+
+
+def test_bench(tmp_path, bundle, r, rounds):
+    def command(output) -> list:
+        options = "--methods coop,clip --trials 2 --seeds 1 --max-runs 2 --quiet"
+        return ["bench", "main", "--data", bundle, "-o", output, *options.split()]
+
+    def records(output) -> list:
+        return same(Store(sqlite_url(output)).find())
+
+    with short_trainings():
+        code, seconds = in_child(*command(tmp_path / "undisturbed"))
+        assert code == 0
+        for number in range(rounds):
+            output = tmp_path / f"killed-{number}"
+            repeat(command(output), tmp_path, 2, r, seconds)
+            assert records(output) == records(tmp_path / "undisturbed")
+            assert (output / "sections" / "main.json").exists()
+            assert not list((output / "checkpoints").glob("*"))
+
+
+def test_pack(tmp_path, pictures, r, rounds):
+    def command(output, cache) -> list:
+        options = "--seeds 1 --shots 3 --val-shots 2"
+        return ["data", "pack", "pictures", "--from", pictures, "-o", output, "--cache", cache, *options.split()]
+
+    with short_trainings():
+        code, seconds = in_child(*command(tmp_path / "undisturbed.bundle", tmp_path / "cache-1"))
+        assert code == 0
+        for number in range(rounds):
+            output, cache = tmp_path / f"killed-{number}.bundle", tmp_path / f"cache-2-{number}"
+            repeat([*command(output, cache), "--force"], tmp_path, 1, r, seconds)
+            assert output.read_bytes() == (tmp_path / "undisturbed.bundle").read_bytes()
+            shutil.rmtree(cache)

@@ -13,6 +13,7 @@ from test_features_store import ABOUT, DIM, files, read, some_rows
 from bayescal.errors import BayescalWarning
 from bayescal.features import FeatureBank, compaction
 from bayescal.features.store import RowStore
+from bayescal.util.process import process_mark
 
 MANY = compaction.MANY
 
@@ -62,6 +63,7 @@ sys.path[:0] = sys.argv[2].split(os.pathsep)
 from pathlib import Path
 from bayescal.features import compaction
 from bayescal.features.store import RowStore
+from bayescal.util.process import process_mark
 from test_features_store import ABOUT, DIM, some_rows
 
 steps = int(sys.argv[3])
@@ -144,3 +146,56 @@ def test_a_cache_that_became_read_only_is_read(tmp_path, monkeypatch):
         encoded = FeatureBank(small_backbone(), tmp_path / "cache").encode(images)
     assert encoded.computed == 1
     assert bool(encoded.features.isfinite().all())
+
+
+# --- what killed processes leave ---------------------------------------------------------------------------------
+
+WRITING = """
+import os, sys
+sys.path[:0] = sys.argv[2].split(os.pathsep)
+from pathlib import Path
+from bayescal.features import store
+from test_features_store import ABOUT, DIM, some_rows
+
+def stop(*given):
+    print("stopped", flush=True)
+    sys.stdin.read()
+    os.kill(os.getpid(), 9)
+
+real, left = store._append, [int(sys.argv[3])]
+def append(*given):
+    stop() if not left[0] else real(*given)
+    left[0] -= 1
+store._append = append
+store.RowStore(Path(sys.argv[1]), DIM, ABOUT).append(*some_rows(1))
+"""
+
+
+@pytest.mark.parametrize("written", [0, 1])
+def test_a_segment_of_less_than_a_row_stays_while_its_process_lives_and_goes_when_it_is_dead(tmp_path, written):
+    known = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITING, str(tmp_path), known, str(written)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert writer.stdout.readline() == b"stopped\n"  # before the rows, or between rows and keys
+    started = files(tmp_path, "keys") + files(tmp_path, "rows")
+    assert len(started) == 1 + written
+    RowStore(tmp_path, DIM, ABOUT)
+    assert all(path.exists() for path in started)
+    writer.communicate(timeout=60)
+    assert writer.returncode == -9
+    RowStore(tmp_path, DIM, ABOUT)
+    assert not any(path.exists() for path in started)
+
+
+def test_rows_without_keys_and_drafts_of_the_dead_go_and_whole_segments_stay(tmp_path):
+    keys, rows = some_rows(3)
+    RowStore(tmp_path, DIM, ABOUT).append(keys, rows)
+    whole = files(tmp_path, "keys") + files(tmp_path, "rows")
+    here = process_mark().partition("-")[0]
+    mine = tmp_path / f".bank.json.{process_mark()}.abcdef01.tmp"
+    for path in (mine, tmp_path / f".bank.json.{here}-1-0.abcdef01.tmp", tmp_path / "0123456789abcdef.rows"):
+        path.write_bytes(bytes(20))
+    assert all_there(RowStore(tmp_path, DIM, ABOUT), keys, rows)
+    assert sorted(tmp_path.iterdir()) == sorted([*whole, mine, tmp_path / "bank.json"])

@@ -36,7 +36,7 @@ from bayescal.methods.hyperparameters import Config, first_names, settings_of
 from bayescal.training.problem import Problem
 from bayescal.training.runs import Run, RunResult, StackResult
 from bayescal.training.stack import group_runs, train_stack
-from bayescal.util.atomic import write_text
+from bayescal.util.atomic import PAUSE, write_text
 from bayescal.util.jsonable import finite
 
 _RUNS = "runs"  # beside a checkpoint: the keys of the runs that it belongs to
@@ -213,12 +213,19 @@ class LocalTrainer:
 
 
 def clear_checkpoints(folder: Path, store: Store) -> None:
-    """Remove the checkpoints of runs that are all recorded: whoever trained them was killed just before it could."""
-    for runs in folder.glob(f"*/{_RUNS}"):
+    """Remove the checkpoints of runs that are all recorded: whoever trained them was killed just before it could.
+
+    A folder that holds nothing yet was made by a process that was killed just then, or it is just being made.
+    """
+    for stack in folder.glob("*/"):
         with suppress(OSError):
-            keys = runs.read_text().split()
-            if len(store.finished(keys)) == len(set(keys)):
-                shutil.rmtree(runs.parent, ignore_errors=True)
+            if (stack / _RUNS).exists():
+                keys = (stack / _RUNS).read_text().split()
+                over = len(store.finished(keys)) == len(set(keys))
+            else:
+                over = not any(stack.glob("[!.]*")) and time.time() - stack.stat().st_mtime > PAUSE
+            if over:
+                shutil.rmtree(stack, ignore_errors=True)
 
 
 def run_all(

@@ -187,14 +187,16 @@ def _shown(answer: Answer, probabilities: bool) -> "list[Text | str]":
     from rich.text import Text
 
     from bayescal.cli.screen import near, percent
+    from bayescal.util.console import one_line
 
     if not answer.ok:
         return [near(answer.image), Text("unreadable", style="red")]
-    said: Text | str = str(answer.label)
+    label = one_line(str(answer.label))
+    said: Text | str = label
     if answer.unfamiliar:
-        said = Text(f"unfamiliar (maybe {answer.label})", style="magenta")
+        said = Text(f"unfamiliar (maybe {label})", style="magenta")
     elif answer.unsure:
-        said = Text(f"unsure (maybe {answer.label})", style="yellow")
+        said = Text(f"unsure (maybe {label})", style="yellow")
     numbers = [f"{p:.3f}" for p in answer.probabilities if probabilities]
     return [
         near(answer.image),

@@ -11,6 +11,7 @@ from bayescal.data import Manifest, few_shot_split
 from bayescal.data.datasets.base import Dataset, Fold
 from bayescal.data.inspection import find_copies, read_contents
 from bayescal.errors import DataError
+from bayescal.util.console import indented, one_line
 
 SHOWN = 5  # examples of a finding
 ROWS = 70  # classes in a table; above that, only the smallest and largest cells are said
@@ -104,7 +105,7 @@ def print_report(report: Report) -> None:
     screen = out()
     for title, style, findings in (("Problem", "bold red", report.problems), ("Note", "bold yellow", report.notes)):
         for finding in findings:
-            screen.print(Text.assemble((f"{title}: ", style), finding), soft_wrap=True)
+            screen.print(Text.assemble((f"{title}: ", style), indented(finding)), soft_wrap=True)
     if report.problems:
         screen.print(f"{count(len(report.problems), 'problem')}: results would be wrong.")
     else:
@@ -152,7 +153,7 @@ def print_flips(folder: Path) -> None:
 
 
 def _finding(said: str, found: Sequence[str]) -> str:
-    lines = [f"  {text}" for text in found[:SHOWN]]
+    lines = [f"  {one_line(text)}" for text in found[:SHOWN]]
     more = [f"  and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
     return "\n".join([f"{said}:", *lines, *more])
 

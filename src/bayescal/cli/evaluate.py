@@ -227,7 +227,7 @@ def _write(folder: Path, evaluated: "Evaluated", text: str, title: str | None, r
             (folder / name).unlink(missing_ok=True)
         write_text(folder / MISTAKES, _mistakes_csv(evaluated, raw))
         heading = f"{scores.images:,} images, accuracy {100 * (scores.accuracy or 0.0):.1f} %"
-        figure = confusion_matrix_figure(evaluated.confusion_matrix, evaluated.class_names, heading)
+        figure = confusion_matrix_figure(evaluated.sparse_confusion_matrix(), evaluated.class_names, heading)
         save_figure(figure, folder / PICTURE)
         drawn = [path.name for path in save_pictures(evaluated, folder, title)] if title is not None else []
     return [METRICS, MISTAKES, PICTURE, *drawn]

@@ -53,12 +53,18 @@ def _disk_refused(error: BaseException | None) -> bool:
 
 
 def _clear_finished(parent: Path) -> None:
-    """Remove the checkpoints of models that are done: their process was killed just before it could."""
+    """Remove the checkpoints of models that are done: their process was killed just before it could.
+
+    What changed in the folder after the model was written belongs to a training that is to take the model's place.
+    """
     with contextlib.suppress(OSError):
-        for folder in parent.glob(f".*.{CHECKPOINTS}"):
-            model = parent / folder.name[1 : -len(CHECKPOINTS) - 1] / CONFIG
-            newest = max((path.stat().st_mtime for path in folder.iterdir()), default=0.0)
-            if model.is_file() and model.stat().st_mtime >= newest:
+        left = set(parent.glob(f".*.{CHECKPOINTS}"))
+        for model in parent.glob(f"*/{CONFIG}") if left else ():
+            folder = beside(model.parent, CHECKPOINTS)  # which cuts long names
+            if folder not in left:
+                continue
+            newest = max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
+            if model.stat().st_mtime >= newest:
                 shutil.rmtree(folder, ignore_errors=True)
 
 

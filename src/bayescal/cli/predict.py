@@ -8,6 +8,7 @@ import typer
 
 from bayescal.cli.options import Cache, Device, Model, MovedBackbone, RawCsv
 from bayescal.errors import BayescalError, DataError
+from bayescal.util.console import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -174,4 +175,4 @@ def _say_how_it_went(failed: list["Answer"], total: int, output: Path | None, so
 
 def _first(failed: list["Answer"], shown: int = 3) -> str:
     more = f"; and {len(failed) - shown} more" if len(failed) > shown else ""
-    return "; ".join(f"{answer.image}: {answer.reason.rstrip('.')}" for answer in failed[:shown]) + more
+    return "; ".join(f"{one_line(answer.image)}: {answer.reason.rstrip('.')}" for answer in failed[:shown]) + more

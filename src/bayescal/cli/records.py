@@ -10,6 +10,7 @@ from bayescal.cli.bench import Storage
 from bayescal.cli.options import Force, RawCsv
 from bayescal.cli.screen import Screen, count, out, plain_table, tell
 from bayescal.errors import BayescalError, DataError
+from bayescal.util.console import indented
 
 if TYPE_CHECKING:
     from bayescal.benchmark.store import Store
@@ -103,7 +104,7 @@ def _verify(store: "Store", results: Path) -> None:
         except DataError as error:
             problems.append(str(error))
     for problem in problems:
-        screen.print(f"Problem: {problem}", soft_wrap=True)
+        screen.print(indented(f"Problem: {problem}"), soft_wrap=True)
     for noun, good, without in (("record", found.whole, found.unchecked), ("result", whole, unchecked)):
         more = f", {count(without, noun)} without a checksum (of before there were any)" if without else ""
         screen.print(f"{count(good, noun)} as written{more}.", soft_wrap=True)

@@ -3,8 +3,9 @@
 import os
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,12 +51,16 @@ def say(label: str, message: str, style: str) -> None:
     """A message to stderr with a coloured label, never wrapped: paths and commands can be copied out of it."""
     from rich.text import Text
 
-    err().print(Text.assemble((f"{label}: ", style), message), soft_wrap=True)
+    from bayescal.util.console import indented
+
+    err().print(Text.assemble((f"{label}: ", style), indented(message)), soft_wrap=True)
 
 
 def tell(message: str) -> None:
     """Something about the work that is neither a result nor a warning."""
-    err().print(message, soft_wrap=True)
+    from bayescal.util.console import indented
+
+    err().print(indented(message), soft_wrap=True)
 
 
 def note(message: str) -> None:
@@ -67,14 +72,28 @@ def shows_progress(quiet: bool = False) -> bool:
 
 
 def plain_table(*columns: str, numbers: Sequence[str] = ()) -> "Table":
-    """A table without lines; the columns in `numbers` are aligned to the right."""
+    """A table without lines; the columns in `numbers` are aligned to the right. A cell of text is one line."""
     from rich.box import SIMPLE_HEAD
+
+    from bayescal.util.console import one_line
+
+    table = _lines()(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in columns:
+        table.add_column(one_line(column), justify="right" if column in numbers else "left", overflow="fold")
+    return table
+
+
+@lru_cache
+def _lines() -> "type[Table]":
     from rich.table import Table
 
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for column in columns:
-        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
-    return table
+    from bayescal.util.console import one_line
+
+    class Lines(Table):
+        def add_row(self, *cells: Any, **more: Any) -> None:
+            super().add_row(*(one_line(cell) if isinstance(cell, str) else cell for cell in cells), **more)
+
+    return Lines
 
 
 def percent(share: float | None) -> str:
@@ -89,7 +108,9 @@ def count(number: int, noun: str) -> str:
 
 def near(path: str | os.PathLike[str]) -> str:
     """A path as one would type it: relative where it lies below the current folder."""
+    from bayescal.util.console import one_line
+
     if "://" in os.fspath(path):  # a URL
-        return os.fspath(path)
+        return one_line(os.fspath(path))
     absolute, here = Path(os.path.abspath(path)), Path.cwd()
-    return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else str(absolute)
+    return one_line(str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute))

@@ -12,6 +12,7 @@ from pathlib import Path
 from bayescal.data.archives import is_archive_name, members, stem
 from bayescal.data.remote import is_url, is_url_folder, list_below
 from bayescal.errors import DataError
+from bayescal.util.console import one_line
 
 # fmt: off
 IMAGE_SUFFIXES = frozenset({
@@ -204,11 +205,13 @@ def is_utf8(name: str) -> bool:
 
 
 def _printable(name: str) -> str:
-    return name.encode(errors="backslashreplace").decode()
+    return one_line(name.encode(errors="backslashreplace").decode())
 
 
 def _first(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    return ", ".join(map(one_line, names[:_SHOWN])) + (
+        f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    )
 
 
 def _count(number: int, noun: str) -> str:

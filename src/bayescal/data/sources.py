@@ -16,6 +16,7 @@ from PIL import Image
 from bayescal.data.archives import read_member, split_member
 from bayescal.data.remote import is_url, read_url
 from bayescal.errors import DataError
+from bayescal.util.console import one_line
 
 ImageSource = str | os.PathLike[str] | bytes | bytearray | memoryview | IO[bytes] | Image.Image | np.ndarray
 
@@ -63,9 +64,9 @@ def is_local_file(source: ImageSource) -> bool:
 def name_of_source(source: ImageSource) -> str:
     """What to call an image in a message."""
     if isinstance(source, str | os.PathLike):
-        return os.fspath(source)
+        return one_line(os.fspath(source))
     if isinstance(source, Image.Image):
-        return f"the image {getattr(source, 'filename', '') or 'object'}"
+        return f"the image {one_line(str(getattr(source, 'filename', ''))) or 'object'}"
     if isinstance(source, np.ndarray):
         return "the array"
     return "the bytes" if isinstance(source, bytes | bytearray | memoryview | io.BytesIO) else "the file object"

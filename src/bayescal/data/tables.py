@@ -14,6 +14,7 @@ from bayescal.data.file_tree import IMAGE_SUFFIXES
 from bayescal.data.remote import is_url, open_url
 from bayescal.data.sources import ImageError, open_source
 from bayescal.errors import DataError
+from bayescal.util.csv_cells import as_it_was
 from bayescal.util.suggest import closest
 
 FIELDS = ("path", "class", "environment", "split")
@@ -93,7 +94,8 @@ def read_csv(file: str, columns: Mapping[str, str]) -> Table:
                         f"{file}, line {reader.line_num + 1}: {len(cells)} cells under {len(header)} columns. "
                         "Put cells that contain the separator in double quotes."
                     )
-                yield reader.line_num + 1, [None if i is None or i >= len(cells) else cells[i] for i in where]
+                found = (None if i is None or i >= len(cells) else as_it_was(cells[i]) for i in where)
+                yield reader.line_num + 1, list(found)
         except csv.Error as error:
             raise DataError(f"{file}, line {reader.line_num + 1}: not a valid table ({error}).") from error
         except UnicodeError as error:

@@ -7,13 +7,16 @@ AUROC of a run without a single error.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from bayescal.evaluation import metrics
 from bayescal.util.jsonable import finite
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 BINS = 15
 WHOLE_MATRIX = 500  # classes up to which the confusion matrix is kept zeros and all
@@ -98,7 +101,22 @@ class Evaluation:
     environments: tuple[EnvironmentScores, ...]  # those with images
     classes: tuple[ClassScores, ...]  # those with images
     class_names: tuple[str, ...]
-    confusion_matrix: tuple[tuple[int, ...], ...]  # (C, C): images of class i (row) that were called class j (column)
+    confusions: tuple[tuple[int, int, int], ...]  # (i, j, n): n > 0 images of class i were called class j, right ones too
+
+    @property
+    def confusion_matrix(self) -> tuple[tuple[int, ...], ...]:
+        """(C, C): images of class i (row) that were called class j (column). Made when asked for: C² numbers."""
+        rows = [[0] * len(self.class_names) for _ in self.class_names]
+        for i, j, count in self.confusions:
+            rows[i][j] = count
+        return tuple(map(tuple, rows))
+
+    def sparse_confusion_matrix(self) -> "csr_array":
+        """The same for thousands of classes: memory grows with the images, not with the square of the classes."""
+        from scipy.sparse import csr_array
+
+        true, said, counts = zip(*self.confusions, strict=True)
+        return csr_array((counts, (true, said)), shape=(len(self.class_names),) * 2)
 
     @property
     def worst_environment(self) -> EnvironmentScores:
@@ -127,8 +145,7 @@ class Evaluation:
         """The matrix; of very many classes its entries that are not zero: [true, said, images]."""
         if len(self.class_names) <= WHOLE_MATRIX:
             return {"counts": [list(row) for row in self.confusion_matrix]}
-        rows = enumerate(self.confusion_matrix)
-        return {"entries": [[i, j, count] for i, row in rows for j, count in enumerate(row) if count]}
+        return {"entries": [list(entry) for entry in self.confusions]}
 
 
 def score(
@@ -208,8 +225,14 @@ def evaluate(
             ClassScores(name, n, scores.per_class.get(name)) for name, n in zip(classes, counts, strict=True) if n
         ),
         class_names=tuple(classes),
-        confusion_matrix=tuple(map(tuple, metrics.confusion_matrix(probs, labels).tolist())),
+        confusions=_confusions(probs.argmax(-1), labels, len(classes)),
     )
+
+
+def _confusions(said: Tensor, labels: Tensor, n_classes: int) -> tuple[tuple[int, int, int], ...]:
+    """Of answers and labels (N,): class, answer and how many, where there are any."""
+    cells, counts = (labels * n_classes + said).unique(return_counts=True)
+    return tuple((*divmod(cell, n_classes), n) for cell, n in zip(cells.tolist(), counts.tolist(), strict=True))
 
 
 def _environment(

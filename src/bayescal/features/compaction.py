@@ -24,11 +24,40 @@ SMALL = 4096  # rows; what is larger is not worth moving
 MANY = 64  # small segments that are joined
 
 
-def hold(file: IO[bytes]) -> None:
-    """Say that this process may append to a segment, until it ends or closes the file."""
-    if fcntl is not None:
-        with suppress(OSError):  # a file system without locks: its segments are never joined
-            fcntl.flock(file.fileno(), fcntl.LOCK_SH)
+def begin_segment(folder: Path) -> tuple[str, IO[bytes]]:
+    """The name of a new segment, and its keys: open, nobody else takes it for his or for a leftover."""
+    while True:
+        name = secrets.token_hex(8)
+        path = folder / f"{name}.keys"
+        file = open(path, "ab")  # noqa: SIM115 - open as long as the segment is ours
+        if fcntl is not None:
+            with suppress(OSError):  # a file system without locks: its segments are never joined or removed
+                fcntl.flock(file.fileno(), fcntl.LOCK_SH)
+        if path.exists():  # else it was removed as a leftover just before it was locked
+            return name, file
+        file.close()
+
+
+def clear_leftovers(folder: Path, record: np.dtype) -> None:
+    """Remove what killed processes left of segments: rows without keys, and segments of less than a row.
+
+    The keys of a segment are made first and removed first, and whoever writes it holds a lock on them.
+    """
+    with suppress(OSError), os.scandir(folder) as entries:
+        sizes = {entry.name: entry.stat().st_size for entry in entries if entry.name.endswith((".keys", ".rows"))}
+        for name in sorted({name.rpartition(".")[0] for name in sizes}):
+            keys, rows = folder / f"{name}.keys", folder / f"{name}.rows"
+            if keys.name not in sizes:
+                rows.unlink()
+            elif sizes[keys.name] < record.itemsize:
+                _remove_if_free(keys, rows, record)
+
+
+def _remove_if_free(keys: Path, rows: Path, record: np.dtype) -> None:
+    with suppress(OSError), open(keys, "rb") as file:
+        if _takes(file) and os.fstat(file.fileno()).st_size < record.itemsize:
+            keys.unlink()
+            rows.unlink(missing_ok=True)
 
 
 def _takes(file: IO[bytes]) -> bool:
@@ -56,7 +85,8 @@ def join_small_segments(folder: Path, rows_of: Mapping[str, int], row: np.dtype,
                     taken.append((name, *_complete(folder, name, row, record)))
         if len(taken) < 2:
             return 0
-        new = secrets.token_hex(8)
+        new, held = begin_segment(folder)
+        stack.enter_context(held)
         try:  # rows first: a row counts when its key is there too
             _write(folder / f"{new}.rows", np.concatenate([rows for _, rows, _ in taken]))
             _write(folder / f"{new}.keys", np.concatenate([keys for _, _, keys in taken]))

@@ -16,6 +16,7 @@ from bayescal.features.decode import ImageRequest, Rows
 from bayescal.features.extract import name_of
 from bayescal.features.memory_rows import Store
 from bayescal.features.store import make_keys
+from bayescal.util.console import one_line
 from bayescal.util.progress import Bar, progress_bar
 
 _BLOCK = 1 << 16  # rows that are looked up at once
@@ -43,7 +44,7 @@ def describe_failures(
     failures: Sequence[Failure], total: int, what: str = "could not be read and were left out", shown: int = 3
 ) -> str:
     """How many of `total` images could not be read, and the first of them with the reason."""
-    first = "; ".join(f"{failure.name}: {failure.reason.rstrip('.')}" for failure in failures[:shown])
+    first = "; ".join(f"{one_line(failure.name)}: {failure.reason.rstrip('.')}" for failure in failures[:shown])
     more = f"; and {len(failures) - shown} more" if len(failures) > shown else ""
     return f"{len(failures)} of {total} images {what} ({first}{more})"
 

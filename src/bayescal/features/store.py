@@ -18,7 +18,6 @@ import errno
 import json
 import mmap
 import os
-import secrets
 import shutil
 import threading
 import time
@@ -31,8 +30,8 @@ from typing import IO, Any
 import numpy as np
 
 from bayescal.errors import DataError
-from bayescal.features.compaction import hold, join_small_segments
-from bayescal.util.atomic import sync, sync_folder, write_text
+from bayescal.features.compaction import begin_segment, clear_leftovers, join_small_segments
+from bayescal.util.atomic import clear_drafts, sync, sync_folder, write_text
 from bayescal.util.jsonable import loads
 
 KEY = np.dtype("S36")  # compared as a whole, zero bytes included, because all keys have the full length
@@ -45,7 +44,6 @@ _WINDOW = 1 << 24  # bytes of a file that are mapped at a time
 _SPARSE = 8  # where less than one byte in so many is wanted, the disk need not read ahead
 _BATCH = 1 << 16  # records that are indexed at a time
 _FLUSH_SECONDS = 10.0  # of computing that a power cut can take
-_ORPHAN_SECONDS = 86_400.0  # after which rows without keys are of a process that was killed between the two
 _APPENDING = threading.Lock()  # of the module, so that a store can be copied and pickled
 
 
@@ -74,7 +72,8 @@ class RowStore:
         self._held: IO[bytes] | None = None  # the keys of that segment, open for the lock on it
         self._forget()
         _check_header(folder, {"format": _FORMAT, "dim": dim, **about})
-        _clear_orphans(folder)
+        clear_drafts(folder)
+        clear_leftovers(folder, _RECORD)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_segment": None, "_held": None}  # a copy must not append to the same file
@@ -157,14 +156,12 @@ class RowStore:
             process, name, written = self._segment
             if process == os.getpid() and self._count(name) == (written, 0):
                 return name, written
-        name = secrets.token_hex(8)
         try:
             with suppress(OSError):  # a full disk stops no command here: there is nothing new in what is joined
                 join_small_segments(self.folder, self._counts(), self._row, _RECORD)
-            self._held = open(self.folder / f"{name}.keys", "ab")  # noqa: SIM115 - open as long as the segment is ours
+            name, self._held = begin_segment(self.folder)
         except OSError as error:
             raise _write_problem(self.folder, error, _RECORD.itemsize) from error
-        hold(self._held)
         return name, 0
 
     def _count(self, name: str) -> tuple[int, int]:
@@ -312,14 +309,6 @@ def _append(path: Path, data: np.ndarray) -> None:
         left = memoryview(data.view(np.uint8).reshape(-1).data)
         while left:  # an unbuffered write may take only part
             left = left[stream.write(left) :]
-
-
-def _clear_orphans(folder: Path) -> None:
-    """Remove rows that no key points to: whoever wrote them was killed before it could write the keys."""
-    with suppress(OSError):
-        for rows in folder.glob("*.rows"):
-            if not rows.with_suffix(".keys").exists() and time.time() - rows.stat().st_mtime > _ORPHAN_SECONDS:
-                rows.unlink()
 
 
 def _cut(path: Path, size: int) -> None:

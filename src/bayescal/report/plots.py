@@ -64,7 +64,7 @@ def _styled(draw: Callable) -> Callable:
 
 @_styled
 def confusion_matrix_figure(matrix, names: Sequence[str], title: str = "Confusion matrix") -> "Figure":
-    """Where each class ends up. `matrix (C, C)` counts, rows = truth; colour is the share of the row.
+    """Where each class ends up. `matrix (C, C)` counts (sparse or not), rows = truth; colour is the share of the row.
 
     Up to 12 classes each cell says its share and its count; beyond that colours alone can be read, and of very many
     classes those with the most mistakes are shown: a picture of all would take memory by their square, for nothing.
@@ -73,20 +73,12 @@ def confusion_matrix_figure(matrix, names: Sequence[str], title: str = "Confusio
     from matplotlib.colors import PowerNorm
     from matplotlib.ticker import PercentFormatter
 
-    counts = _array(matrix)
-    n = len(names)
-    if counts.shape != (n, n):
-        raise ValueError(f"expected a matrix of {n} × {n} counts, one row per name; got shape {counts.shape}")
-    totals = counts.sum(1, keepdims=True)
+    counts, totals, shown = _most_confused(matrix, len(names))
+    if len(shown) < len(names):
+        title = f"{title}; the {len(shown)} of {len(names):,} classes with the most mistakes"
+    names, n = [str(names[i]) for i in shown.tolist()], len(shown)
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = counts / totals
-    if n > MOST_CLASSES:
-        wrong = counts.sum(0) + counts.sum(1) - 2 * counts.diagonal()
-        shown = np.sort(np.argsort(-wrong, kind="stable")[:MOST_CLASSES])
-        title = f"{title}; the {MOST_CLASSES} of {n:,} classes with the most mistakes"
-        counts, shares, totals = counts[np.ix_(shown, shown)], shares[np.ix_(shown, shown)], totals[shown]
-        names, n = tuple(str(names[i]) for i in shown.tolist()), MOST_CLASSES
-
     annotated = n <= 12
     side = max(3.0, n * (0.72 if annotated else max(0.16, 0.5 - 0.02 * (n - 12))))  # inches
     fig = _figure(side + 2.4, side + 1.6)
@@ -123,6 +115,19 @@ def confusion_matrix_figure(matrix, names: Sequence[str], title: str = "Confusio
     bar.set_label("share of the true class")
     bar.outline.set_visible(False)
     return fig
+
+
+def _most_confused(matrix, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Counts (k, k) of the classes with the most mistakes, in their order; how many images each has (k, 1); which."""
+    from scipy.sparse import csr_array
+
+    counts = csr_array(matrix if hasattr(matrix, "tocsr") else _array(matrix))
+    if counts.shape != (n, n):
+        raise ValueError(f"expected a matrix of {n} × {n} counts, one row per name; got shape {counts.shape}")
+    totals = counts.sum(axis=1)
+    wrong = counts.sum(axis=0) + totals - 2 * counts.diagonal()
+    shown = np.sort(np.argsort(-wrong, kind="stable")[:MOST_CLASSES])
+    return counts[shown][:, shown].toarray(), totals[shown, None], shown
 
 
 class BarPanel(NamedTuple):

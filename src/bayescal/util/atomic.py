@@ -27,7 +27,7 @@ from bayescal.util.exchange import exchange
 from bayescal.util.process import is_alive, process_mark
 
 PATIENCE = 7 * 86_400.0  # seconds after which a draft is nobody's, where its process cannot be asked for
-PAUSE = 10.0  # seconds after which no living process is between two renames, where it cannot be asked for
+PAUSE = 10.0  # seconds after which no living process is between two neighbouring steps, where it cannot be asked for
 _LONGEST = 255  # bytes of a name, on nearly all file systems
 _DRAFT = re.compile(r"\..+\.(?P<tail>(?P<mark>[0-9a-f]{8}-\d+-\d*)\.[0-9a-f]{8}\.(?P<ending>tmp|old))", re.DOTALL)
 
