@@ -82,12 +82,21 @@ def save_bundle(prepared: PreparedDataset, path: Path, texts: Iterable[str] = ()
 
 def bundled_name(path: Path) -> str:
     """Name of the data set that was packed, without reading its features."""
-    return _read(path, ())[0]["dataset"]
+    about, _ = _read(path, ())
+    if not isinstance(name := about.get("dataset"), str):
+        raise _damaged(path)
+    return name
 
 
 def bundled_dataset(path: Path) -> Dataset:
-    """The data set that was packed, without reading its features."""
-    return _described(*_read(path, ("class_ids", "environment_ids")))[0]
+    """The data set that was packed, without reading its features, and so without comparing them with their digest."""
+    about, tensors = _read(path, ("class_ids", "environment_ids"))
+    try:
+        return _described(about, tensors)[0]
+    except DataError:
+        raise
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise _damaged(path) from error
 
 
 def load_bundle(path: Path, device: str | torch.device = "cpu") -> PreparedDataset:
@@ -156,11 +165,16 @@ def _read(path: Path, names: Sequence[str] | None = None) -> tuple[dict[str, Any
     about = metadata["about"]
     whole = names is not None or metadata.get("digest", "") in ("", digest(about, tensors))
     try:
-        if whole:
-            return json.loads(about), tensors
-    except ValueError:
-        pass
-    raise DataError(f"{path}: is damaged, its content is not what was packed. Copy or pack it again.")
+        described = json.loads(about) if whole else None
+    except (ValueError, RecursionError):
+        described = None
+    if not isinstance(described, dict):
+        raise _damaged(path)
+    return described, tensors
+
+
+def _damaged(path: Path) -> DataError:
+    return DataError(f"{path}: is damaged, its content is not what was packed. Copy or pack it again.")
 
 
 def _shape(tower: TextTower) -> dict[str, Any]:

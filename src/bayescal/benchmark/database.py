@@ -1,12 +1,19 @@
 """What a database says when it cannot be written or read, in words for the user; and what survives a power cut."""
 
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sql
 from sqlalchemy import event, exc
 
-from bayescal.errors import DataError
+from bayescal.errors import BayescalError, DataError
 
+_DAMAGED = (
+    "it is damaged. `bayescal records --verify` says what can be read; put a copy in its place, or move it away, and "
+    "the same command makes it anew"
+)
 # What SQLite, PostgreSQL and MySQL say (in part), and what to do about it.
 _SAID = {
     ("disk is full", "diskfull", "no space left", "disk i/o error", "errno: 28"): (
@@ -20,10 +27,8 @@ _SAID = {
         "another process holds it for more than a minute: wait for it or stop it, and run the same command again"
     ),
     # A damaged table definition lacks a column or spells it in another way; its message may not be text either.
-    ("malformed", "not a database", "corrupt", "no such column", "no such table", "undefined", "unicodedecode"): (
-        "it is damaged. `bayescal records --verify` says what can be read; put a copy in its place, or move it away, "
-        "and the same command makes it anew"
-    ),
+    ("malformed", "not a database", "corrupt", "no such column", "no such table"): _DAMAGED,
+    ("undefined", "unicodedecode"): _DAMAGED,
     ("unable to open", "no such file"): "it cannot be opened: is its folder still there?",
     ("connection refused", "server closed", "could not connect", "gone away", "adminshutdown"): (
         "the server does not answer: the same command continues when it does. Finished runs are kept"
@@ -46,7 +51,30 @@ def in_words(url: str, error: BaseException) -> DataError | None:
     for parts, advice in _SAID.items():
         if any(part in said for part in parts):
             return DataError(f"the database {shown(url)}: {advice} ({first_line(original)})")
+    if _says_damage(original):
+        return DataError(f"the database {shown(url)}: {_DAMAGED} ({first_line(original)})")
     return None
+
+
+def _says_damage(error: BaseException) -> bool:
+    """Whether SQLite refuses a file in words of its own: what a damaged one makes it say cannot be listed."""
+    refused = type(error) in (sqlite3.DatabaseError, sqlite3.OperationalError, sqlite3.DataError)
+    return refused and "already exists" not in str(error)  # which is said to who comes second (`store.made_together`)
+
+
+@contextmanager
+def search_in_words(url: str) -> Iterator[None]:
+    """Within the block, what Optuna makes of tables that are damaged is an error for the user."""
+    try:
+        yield
+    except (BayescalError, OSError):
+        raise
+    except Exception as error:  # of Optuna, SQLAlchemy or Alembic: which one, a flipped bit decides
+        said = f"{type(error).__name__}: {first_line(error)}"
+        raise in_words(url, error) or DataError(
+            f"the database {shown(url)}: its trials cannot be read ({said}). Take the records over into another folder "
+            "(`bayescal records NEW --add THIS`) and go on there"
+        ) from error
 
 
 def prepare(engine: sql.Engine, url: str) -> sql.Engine:

@@ -305,7 +305,10 @@ def made_together(make: Callable[[], Any], attempts: int = 6) -> Any:
 
 def _abandoned(owner: str, renewed: float, now: float) -> bool:
     """Whether the owner is dead: known at once on this machine, by silence elsewhere."""
-    host, pid, start = owner.rsplit("/", 2)
-    if host == socket.gethostname() and can_ask():
-        return began(int(pid)) != start
-    return now - renewed > STALE_SECONDS
+    try:
+        host, pid, start = owner.rsplit("/", 2)
+        if host == socket.gethostname() and can_ask():
+            return began(int(pid)) != start
+        return now - renewed > STALE_SECONDS
+    except (AttributeError, TypeError, ValueError):  # damaged: it is nobody's
+        return True

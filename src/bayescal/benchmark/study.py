@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from bayescal.benchmark.database import in_words, prepare
+from bayescal.benchmark.database import in_words, prepare, search_in_words
 from bayescal.benchmark.store import made_together
 from bayescal.errors import BayescalError
 from bayescal.methods.hyperparameters import Config, Space, default_config, numbered_draw, searched
@@ -54,15 +54,18 @@ class Study:
         self.searched = searched(space)
         # A renamed parameter keeps the name that the database has for it.
         self.stored_as = {key: space[key].drawn_as or key for key in self.searched}
-        self.optuna = _open(url, f"{name} · {sampler}", space, sampler) if self.searched else None
+        self.url = url
+        with search_in_words(url):
+            self.optuna = _open(url, f"{name} · {sampler}", space, sampler) if self.searched else None
 
     def ask(self, count: int) -> list[Trial]:
         """The first `count` trials, of which as many are asked for as the study does not have yet."""
         if self.optuna is None:
             return [Trial(0, self._config({}))]
         distributions = {self.stored_as[name]: draw.distribution() for name, draw in self.searched.items()}
-        for _ in range(count - len(self.optuna.get_trials(deepcopy=False))):
-            self.optuna.ask(distributions)
+        with search_in_words(self.url):
+            for _ in range(count - len(self.optuna.get_trials(deepcopy=False))):
+                self.optuna.ask(distributions)
         return self.look(count)
 
     def look(self, count: int) -> list[Trial]:
@@ -73,7 +76,8 @@ class Study:
             return [Trial(number, self._config(self._numbered(number))) for number in range(count)]
         # Two processes may have asked at once: the first `count` numbers are the study.
         drawn = lambda t: {name: t.params[key] for name, key in self.stored_as.items() if key in t.params}  # noqa: E731
-        return [Trial(t.number, self._config(self._numbered(t.number) | drawn(t))) for t in self._settled(count)]
+        with search_in_words(self.url):
+            return [Trial(t.number, self._config(self._numbered(t.number) | drawn(t))) for t in self._settled(count)]
 
     def tell(self, number: int, value: float) -> None:
         """The score of a trial (mean validation accuracy), for the sampler and for Optuna's dashboard."""
@@ -81,7 +85,7 @@ class Study:
             return
         from optuna.exceptions import UpdateFinishedTrialError
 
-        with suppress(UpdateFinishedTrialError):  # another process said the same a moment ago
+        with search_in_words(self.url), suppress(UpdateFinishedTrialError):  # another process said so a moment ago
             self.optuna.tell(number, value, skip_if_finished=True)
 
     @property

@@ -101,7 +101,7 @@ class Evaluation:
     environments: tuple[EnvironmentScores, ...]  # those with images
     classes: tuple[ClassScores, ...]  # those with images
     class_names: tuple[str, ...]
-    confusions: tuple[tuple[int, int, int], ...]  # (i, j, n): n > 0 images of class i were called class j, right ones too
+    confusions: tuple[tuple[int, int, int], ...]  # (i, j, n): n > 0 images of class i were called j; also j = i
 
     @property
     def confusion_matrix(self) -> tuple[tuple[int, ...], ...]:

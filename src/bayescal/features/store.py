@@ -336,6 +336,7 @@ def _check_header(folder: Path, expected: dict[str, Any]) -> None:
         found = loads(text)
     except ValueError:
         found = {}
+    found = found if isinstance(found, dict) else {}
     different = [key for key in expected if found.get(key) != expected[key]]
     if different:
         key = different[0]
