@@ -26,8 +26,9 @@ def small_disk(path: Path, size: str) -> Iterator[Path]:
     try:
         yield path
     finally:
-        subprocess.run(["umount", str(path)], check=True)
+        subprocess.run(["umount", "--lazy", str(path)], check=True)  # some database may still be open
 
 
 def make_read_only(disk: Path) -> None:
+    """From now on; nothing on the disk may be open for writing."""
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)

@@ -15,7 +15,7 @@ from bayescal.estimator.artifact import TENSORS
 from bayescal.training import loop
 from bayescal.util.atomic import write_bytes
 from benches import record
-from command_line import fit, left_in, refused, run
+from command_line import fit, left_in, make_shapes, refused, run
 from old_files import OLD
 
 
@@ -122,32 +122,35 @@ def read_only(tmp_path, model):
     with small_disk(tmp_path / "disk", "4m") as disk:
         shutil.copytree(model, disk / "model")
         shutil.copytree(OLD / "results" / "sections", disk / "results" / "sections")
-        Store(sqlite_url(disk / "results")).add([record(key="a")])
+        store = Store(sqlite_url(disk / "results"))
+        store.add([record(key="a")])
+        store.engine.dispose()
         make_read_only(disk)
         yield disk
 
 
 def test_commands_that_write_to_a_place_that_may_not_be_written_to(read_only, data, model, bundle, tmp_path):
     bench = ["bench", "main", "--data", bundle, "--methods", "clip", "--seeds", 1, "--quiet"]
+    new = make_shapes(tmp_path / "new", environments=("cartoon",), n=1)
     for command, said in (
         (["fit", data, "-o", read_only / "new", "--method", "clip"], "cannot be written to"),
         (["fit", data, "-o", read_only / "model", "--method", "clip", "--force"], "Read-only"),
-        (["predict", model, data, "-o", read_only / "answers.csv"], "Read-only"),
-        (["evaluate", model, data, "-o", read_only / "report"], "Read-only"),
-        (["suggest", model, data, "-o", read_only / "to-label.csv"], "learned|Read-only"),
-        (["export", model, "-o", read_only / "exported"], "Read-only|cannot be written"),
+        (["predict", model, data, "-o", read_only / "answers.csv"], "cannot be written to"),
+        (["evaluate", model, data, "-o", read_only / "report"], "cannot be written to"),
+        (["suggest", model, new, "-o", read_only / "to-label.csv"], "cannot be written to"),
+        (["export", model, "-o", read_only / "exported"], "cannot be written to"),
         (["report", read_only / "results"], "Read-only"),
         (["records", read_only / "results", "-o", read_only / "runs.csv"], "Read-only"),
         ([*bench, "-o", read_only / "bench"], "Read-only"),
         ([*bench, "-o", read_only / "results"], "may not be written to"),
         (["data", "pack", "shapes", "--from", data, "-o", read_only / "a.bundle", "--shots", 1, "--val-shots", 1,
-          "--seeds", 1], "Read-only"),
+          "--seeds", 1], "cannot be written to"),
     ):  # fmt: skip
         result = run(*command)
         refused(result, str(read_only))
         assert any(words in result.err for words in said.split("|")), result.err
     assert left_in(read_only) == ["model", "results"]
-    assert left_in(tmp_path) == ["data", "disk"]
+    assert left_in(tmp_path) == ["data", "disk", "new"]
 
 
 def test_what_may_be_read_is_read(read_only, data, tmp_path):

@@ -144,3 +144,25 @@ def test_drafts_of_reports_and_their_figures_go_with_the_next_report(tmp_path, d
         assert result.code == 0, result.err
     assert all(path.exists() for path in mine)
     assert not any(path.exists() for path in theirs)
+
+
+SAVING = """
+import os, sys
+from pathlib import Path
+import safetensors.torch, torch
+from bayescal.util.tensor_file import write_tensors
+
+def half(tensors, path, metadata):
+    (Path(path).parent / ".tmpAbCdEf").write_bytes(b"half")  # as the library's own draft
+    os.kill(os.getpid(), 9)
+
+safetensors.torch.save_file = half
+write_tensors(Path(sys.argv[1]), {"a": torch.zeros(1)}, {})
+"""
+
+
+def test_the_draft_of_the_library_that_writes_tensors_goes_too(tmp_path, prepared):
+    subprocess.run([sys.executable, "-c", SAVING, str(tmp_path / "a.bundle")], check=False)
+    assert len(left_in(tmp_path)) == 1
+    save_bundle(prepared, tmp_path / "a.bundle")
+    assert left_in(tmp_path) == ["a.bundle"]

@@ -24,7 +24,7 @@ from bayescal.engine.digest import digest
 from bayescal.errors import DataError
 from bayescal.text.tower import TextTower
 from bayescal.training.problem import Problem
-from bayescal.util.atomic import replacing
+from bayescal.util.tensor_file import write_tensors
 
 SUFFIX = ".bundle"
 FORMAT = "bayescal bundle 1"
@@ -35,8 +35,6 @@ CONTEXTS = ("", ".", "a photo of a", "a photo of")
 
 def save_bundle(prepared: PreparedDataset, path: Path, texts: Iterable[str] = ()) -> None:
     """Write a prepared data set with the tokens of `texts` besides those that methods use; all or nothing."""
-    from safetensors.torch import save_file
-
     problem, manifest, tower = prepared.problem, prepared.manifest, prepared.problem.text
     _refuse_other_towers(tower, prepared.backbone_info.name)
     templates = [part for text in (prepared.backbone_info.defaults.template, *texts) for part in text.split("|")]
@@ -73,11 +71,9 @@ def save_bundle(prepared: PreparedDataset, path: Path, texts: Iterable[str] = ()
         "tower": _shape(tower),
         "tokens": tokens,
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
     flat = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     written = json.dumps(about)
-    with replacing(path) as draft:
-        save_file(flat, draft, metadata={"format": FORMAT, "about": written, "digest": digest(written, flat)})
+    write_tensors(path, flat, {"format": FORMAT, "about": written, "digest": digest(written, flat)})
 
 
 def bundled_name(path: Path) -> str:

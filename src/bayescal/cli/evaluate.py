@@ -195,6 +195,7 @@ def _print_expected(screen: "Console", expected: "ExpectedAccuracy", evaluation:
 def _check_place(folder: Path) -> None:
     """Results of an earlier evaluation are replaced; files of somebody else are not, and stay where they are."""
     from bayescal.errors import BayescalError
+    from bayescal.estimator.artifact import check_place
 
     if folder.exists() and not folder.is_dir():
         raise BayescalError(f"{folder} is a file: expected the name of a folder for the results")
@@ -203,6 +204,7 @@ def _check_place(folder: Path) -> None:
         raise BayescalError(
             f"{folder} has a {there[0]} that `bayescal evaluate` did not write: choose another name with -o"
         )
+    check_place(folder)
 
 
 def _is_ours(metrics: Path) -> bool:

@@ -15,6 +15,7 @@ import typer
 
 from bayescal.cli.screen import note, say
 from bayescal.errors import BayescalError, BayescalWarning
+from bayescal.util.tensor_file import refused_by_disk
 
 USER_ERROR, BUG, INTERRUPTED = 2, 1, 130
 RESUMABLE = ("fit", "evaluate", "bench")
@@ -119,14 +120,14 @@ def _is_of_another(frame: FrameType | None) -> bool:
 
 def _refusal(error: Exception) -> str | None:
     """What to tell the user when the machine refused something, as opposed to a bug."""
+    if type(error).__name__ == "SafetensorError":
+        error = refused_by_disk(error) or error
     if isinstance(error, OSError) and error.errno in _REFUSED:
         where = f" ({error.filename})" if error.filename else ""
         if error.errno in _DISK_FULL:
             return _FULL.format(where=where)
         advice = f". {_ADVICE[error.errno].capitalize()}" if error.errno in _ADVICE else ""
         return f"{error.filename or 'a file'}: {error.strerror}{advice}"
-    if type(error).__name__ == "SafetensorError" and any(f"(os error {n})" in str(error) for n in _DISK_FULL):  # Rust's
-        return _FULL.format(where="")
     return None
 
 

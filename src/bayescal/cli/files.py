@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bayescal.errors import BayescalError
+from bayescal.estimator.artifact import check_place
 from bayescal.util import atomic
 
 
@@ -14,6 +15,7 @@ def check_file(path: Path) -> None:
         raise BayescalError(f"{path} is a folder: expected the name of a file to write")
     if not path.parent.is_dir():
         raise BayescalError(f"{path}: there is no folder {path.parent} to write to")
+    check_place(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -26,6 +28,7 @@ def write_text(path: Path, text: str) -> None:
 
 def check_folder(path: Path, force: bool, ours: Collection[str], what: str) -> None:
     """Refuse a folder that exists, or, with --force, one that holds anything but our files of `what`."""
+    check_place(path.absolute().parent)
     if not path.exists():
         return
     if not force:

@@ -39,11 +39,13 @@ def pack(
     from bayescal.benchmark.bundle import SUFFIX, save_bundle
     from bayescal.benchmark.sources import Sources, named_path
     from bayescal.data import Reading
+    from bayescal.estimator.artifact import check_place
 
     if output.suffix != SUFFIX:
         raise DataError(f"{output}: the name of a packed data set ends in {SUFFIX}")
     if output.exists() and not force:
         raise DataError(f"{output} exists already: choose another name, or replace it with --force")
+    check_place(output.parent)
     import_from_here(name)
     paths, show = named_path(name, source, f"--from {source}"), shows_progress()
     numbers = parse_seeds(seeds)

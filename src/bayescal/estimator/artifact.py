@@ -30,7 +30,7 @@ def check_output(path: str | Path, overwrite: bool) -> None:
     path = Path(path)
     finish_replacing(path)
     if not path.exists():
-        _check_parent(path.absolute().parent)
+        check_place(path.absolute().parent)
         return
     if not overwrite:
         raise ArtifactError(f"{path} exists already: choose another name, or replace it with --force (overwrite=True)")
@@ -39,8 +39,9 @@ def check_output(path: str | Path, overwrite: bool) -> None:
         raise ArtifactError(f"{path} holds something else than a model ({strangers[0]}): it is not replaced")
 
 
-def _check_parent(parent: Path) -> None:
-    existing = next(folder for folder in (parent, *parent.parents) if folder.exists())
+def check_place(folder: Path) -> None:
+    """Refuse, before any work is done, a folder in which nothing can be made, or that cannot be made itself."""
+    existing = next(each for each in (folder, *folder.absolute().parents) if each.exists())
     if not existing.is_dir():
         raise ArtifactError(f"{existing} is a file: no folder can be made in it")
     if not os.access(existing, os.W_OK | os.X_OK):

@@ -14,7 +14,7 @@ import torch
 from bayescal.engine.digest import digest
 from bayescal.engine.params import Params
 from bayescal.errors import BayescalWarning
-from bayescal.util.atomic import replacing
+from bayescal.util.tensor_file import write_tensors
 
 Groups = dict[str, Params]  # name of a group → its tensors; stored as "group/name"
 
@@ -25,13 +25,10 @@ def write_checkpoint(path: Path, identity: str, groups: Mapping[str, Params], me
     A file that cannot be written is a warning: the training itself is fine, it only cannot be continued.
     """
     from safetensors import SafetensorError
-    from safetensors.torch import save_file
 
     flat = {f"{group}/{n}": t.detach().cpu().contiguous() for group, ts in groups.items() for n, t in ts.items()}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as draft:
-            save_file(flat, draft, metadata=_sealed({"identity": identity, **metadata}, flat))
+        write_tensors(path, flat, _sealed({"identity": identity, **metadata}, flat))
     except (OSError, SafetensorError) as error:
         warnings.warn(f"could not write a checkpoint to {path}: {error}", BayescalWarning, stacklevel=3)
 
