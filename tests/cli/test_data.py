@@ -232,11 +232,25 @@ def test_an_image_in_two_splits_is_a_problem(tmp_path):
     assert "0.png (train) = " in result.out
 
 
-def test_data_that_cannot_be_divided_are_a_problem(tmp_path):
+def test_data_that_fit_takes_are_no_problem_though_experiments_cannot_divide_them(tmp_path):
     data = make_shapes(tmp_path / "data", n=2, environments=("photo",))
     result = run("data", "check", data)
-    assert result.code == 1
-    assert "one environment only" in result.out
+    assert result.code == 0
+    assert "Note: enough for `bayescal fit`, but not for `bayescal bench`. There is one environment only" in result.out
+    (tmp_path / "split" / "valid").mkdir(parents=True)
+    shutil.move(data / "photo", tmp_path / "split" / "train")
+    for name in ("dog", "house"):
+        shutil.copytree(tmp_path / "split" / "train" / name, tmp_path / "split" / "valid" / name)
+        (tmp_path / "split" / "valid" / name / "0.png").unlink()
+        (tmp_path / "split" / "train" / name / "1.png").unlink()
+    result = run("data", "check", tmp_path / "split")
+    assert result.code == 0, result.err
+    assert 'Note: enough for `bayescal fit`, but not for `bayescal bench`. No image has the split "test"' in result.out
+    refused(run("bench", "main", "--data", f"mine={tmp_path / 'split'}", "-o", tmp_path / "out"), 'the split "test"')
+
+
+def test_what_cannot_be_read_at_all_is_refused(tmp_path):
+    data = make_shapes(tmp_path / "data", n=1, environments=("photo",))
     refused(run("data", "check", tmp_path / "nowhere"), "nowhere: there is no such folder or file")
     refused(run("data", "check", data, "--dataset", "pacs"), "no folder for the environment", "http")
 

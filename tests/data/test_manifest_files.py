@@ -109,7 +109,7 @@ def table(folder, text, encoding="utf-8"):
         ("path,class\n", "lists no images"),
         ("path,class\n\n1.png,dog\n2.png, \n", "line 4: the class is empty"),
         ("path,class\n,dog\n", "line 2: the path is empty"),
-        ("path,class,split\n1.png,dog,training\n", "line 2: unknown split 'training'"),
+        ("path,class,split\n1.png,dog,trial\n", "line 2: unknown split 'trial'"),
         ("path,class\n1.png,dog,brown\n", "line 2: 3 cells under 2 columns"),
         ('path,class\n1.png,"dog\n', "not a valid table"),
         ("path,class,environment\n1.png,dog,home\n2.png,dog,\n", "line 3: the environment is empty"),
@@ -118,6 +118,13 @@ def table(folder, text, encoding="utf-8"):
 def test_bad_tables_are_refused_with_the_line(tmp_path, text, reason):
     with pytest.raises(DataError, match=reason):
         read_manifest(table(tmp_path, text))
+
+
+def test_splits_may_be_called_as_folders_may(tmp_path):
+    found = read_manifest(
+        table(tmp_path, "path,class,split\n1.png,dog,Training\n2.png,dog,valid\nsub/3.png,dog,TEST\n")
+    )
+    assert found.splits.tolist() == ["train", "val", "test"]
 
 
 def test_unknown_files_are_counted_and_the_first_five_named(tmp_path):

@@ -300,13 +300,14 @@ def check(
     from bayescal.data.datasets.base import describe
 
     import_from_here(dataset or "")
+    own = False
     if dataset:
         about, manifest = open_dataset(dataset, Path(path))
     elif find_name(path) and not os.path.lexists(path):
         about, manifest = open_dataset(path)  # which says where to get it
     else:
         manifest = read_data(path, Reading(layout, class_from_name, columns))
-        about = describe(path, manifest)
+        about, own = describe(path, manifest), True
         out().print(f"Read as {manifest.understood}.", soft_wrap=True)
     _print_counts(manifest)
     report = examine(
@@ -316,6 +317,7 @@ def check(
         about.val_shots if val_shots is None else val_shots,
         backbone,
         progress=shows_progress(),
+        own=own,
     )
     print_report(report)
     if report.problems:

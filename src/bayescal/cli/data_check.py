@@ -27,9 +27,18 @@ class Report:
 
 
 def examine(
-    dataset: Dataset, manifest: Manifest, shots: int, val_shots: int, backbone: str, progress: bool = False
+    dataset: Dataset,
+    manifest: Manifest,
+    shots: int,
+    val_shots: int,
+    backbone: str,
+    progress: bool = False,
+    own: bool = False,
 ) -> Report:
-    """Open each image, look for copies, draw shots as an experiment would, and read the names as the backbone would."""
+    """Open each image, look for copies, draw shots as an experiment would, and read the names as the backbone would.
+
+    `own`: a data set that has no name here, which need not be fit for experiments.
+    """
     contents = read_contents(manifest, progress)
     problems, notes = [], []
     if contents.unreadable:
@@ -45,7 +54,7 @@ def examine(
             pairs = [_same(manifest, rows) for rows in groups]
             verb = "is" if len(groups) == 1 else "are"
             sink.append(_finding(f"{count(len(groups), 'image')} {verb} {said} (same content)", pairs))
-    drawn, refused = _draw(dataset, manifest, contents.hashes, shots, val_shots)
+    drawn, refused = _draw(dataset, manifest, contents.hashes, shots, val_shots, own)
     return Report(problems + refused, notes + drawn + _words(manifest, backbone))
 
 
@@ -59,12 +68,14 @@ def _words(manifest: Manifest, backbone: str) -> list[str]:
 
 
 def _draw(
-    dataset: Dataset, manifest: Manifest, hashes: Sequence[str | None], shots: int, val_shots: int
+    dataset: Dataset, manifest: Manifest, hashes: Sequence[str | None], shots: int, val_shots: int, own: bool
 ) -> tuple[list[str], list[str]]:
     """Notes about cells that are too small, and the reasons why nothing can be drawn at all."""
     try:
         folds = dataset.folds(manifest)
     except DataError as error:
+        if own:
+            return [f"enough for `bayescal fit`, but not for `bayescal bench`. {error}"], []
         return [], [str(error)]
     where: dict[str, list[str]] = defaultdict(list)  # the same note often holds for several held-out environments
     refused = []

@@ -18,6 +18,7 @@ from bayescal.data.layout import (
     classes_in_names,
     find_layout,
     read_labels,
+    split_of,
 )
 from bayescal.data.remote import is_url, join
 from bayescal.data.tables import COLUMNS, Entry, Table, read_csv, read_json, read_xlsx
@@ -185,10 +186,10 @@ def _values(file: str, where: str, entry: Entry) -> tuple[str, str, str, str]:
         raise DataError(f"{file}, {where}: the path is empty.")
     names = ("class", "environment", "split")
     class_name, environment, split = (_cell(file, where, n, v) for n, v in zip(names, others, strict=True))
-    split = split.lower()
-    if split not in ("", "train", "val", "test"):
+    known = split_of(split) or ""  # "Training", "valid" … as folders may be called
+    if split and not known:
         raise DataError(f"{file}, {where}: unknown split {split!r}; use train, val, test or nothing.")
-    return path, class_name, environment, split
+    return path, class_name, environment, known
 
 
 def _cell(file: str, where: str, key: str, value: Any) -> str:
@@ -204,9 +205,11 @@ def _locate(text: str, folder: str) -> str | None:
 
     What lies behind a URL is not asked for one by one; if it is missing, reading it says so.
     """
+    if is_url(path := join(folder, text.strip().replace("\\", "/"))):
+        return path
     for candidate in (text, text.strip(), text.strip().replace("\\", "/")):
         path = join(folder, candidate)
-        if is_url(path) or os.path.isfile(path):
+        if os.path.isfile(path):
             return path
         if (member := split_member(path)) and member[1] in members(member[0]):
             return path

@@ -186,12 +186,16 @@ def describe(path: str | Path, manifest: Manifest) -> Dataset:
         citation="",
         read=read_custom,
         folds=part_folds if has_parts else leave_one_out_folds,
-        selection=_selection(part_folds(manifest)[0]) if has_parts else "training-domain",
+        selection=_selection(manifest) if has_parts else "training-domain",
     )
 
 
-def _selection(fold: Fold) -> str:
+def _selection(manifest: Manifest) -> str:
     """Choose by training-domain validation, unless the data give only another kind of validation part."""
+    try:
+        (fold,) = part_folds(manifest)
+    except DataError:  # nothing to train on or to test on: an experiment will say so, and `fit` may not mind
+        return "training-domain"
     given = [part for part in ("val", "test_val", "ood_val") if getattr(fold, part) is not None]
     if given == ["test_val"]:
         return "test-domain"
