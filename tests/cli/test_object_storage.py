@@ -40,7 +40,7 @@ def store(files, monkeypatch):
     with zipfile.ZipFile(content, "w") as archive:
         for name in names:
             archive.writestr(name, objects[f"pets/{name}"])
-    rows = [f"pets/{name};{name.split('/')[1]};{name.split('/')[0]}" for name in names]
+    rows = [f"pets\\{name.replace('/', chr(92))};{name.split('/')[1]};{name.split('/')[0]}" for name in names]
     objects["pets.zip"] = content.getvalue()
     objects["list.csv"] = "\n".join(["path;class;environment", *rows]).encode()
     store = Store("bucket", objects)
