@@ -67,6 +67,7 @@ def export(
         sample = read_sample(predictor, check, progress)
     found = export_model(predictor, output, precision, sample=sample, web=web, progress=progress)
     size = (output / "model.onnx").stat().st_size
-    tell(f"{near(output)}: model.onnx ({size / 1e6:.0f} MB, {precision}), labels.json, README.md, index.html")
+    what = f"model.onnx ({size / 1e6:.0f} MB, {precision})"
+    tell(f"{near(output)}: {what}, answers.onnx, labels.json, README.md, index.html")
     if found is not None:
         tell(found.sentence())

@@ -1,6 +1,8 @@
 """`bayescal serve`."""
 
 import re
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -80,6 +82,7 @@ def serve(
             raise
         raise BayescalError(f"serving needs {error.name}: pip install 'bayescal[serve]'") from error
     from bayescal.serving.engine import open_engine
+    from bayescal.serving.later import LaterDesk
     from bayescal.serving.settings import Settings
 
     settings = Settings(
@@ -94,8 +97,11 @@ def serve(
     )
     listening = listen(settings)
     answering = None if model is None else open_engine(model, engine, backbone, device, settings.threads)
+    make = partial(_desk, model, answering, settings, backbone, device, labels)
     exported = answering is not None and answering.name == "onnx"
-    desk = None if exported else _desk(model, answering, settings, backbone, device, labels)
+    if labels is not None and exported and not find_spec("torch"):
+        raise BayescalError("--labels: the page that keeps them needs torch beside an exported model")
+    desk = make() if not exported else LaterDesk(make) if find_spec("torch") else None
     what = "bayescal, without a model yet," if model is None else near(model)
     app = create_app(answering, settings, desk)
     run(app, settings, listening, lambda at: tell(f"{what} answers at {at} (Ctrl-C ends it)"))
@@ -111,7 +117,9 @@ def _desk(
 ) -> "Desk":
     """What the page works on; needs torch."""
     from bayescal.end_to_end import load_model
+    from bayescal.export.reading import ExportedModel
     from bayescal.serving.desk import Desk
+    from bayescal.serving.exported_predictor import ExportedPredictor
     from bayescal.serving.torch_engine import TorchEngine
 
     desk = Desk(
@@ -122,6 +130,8 @@ def _desk(
     )
     if model is not None and isinstance(answering, TorchEngine):
         desk.open(model.absolute(), answering.predictor)
+    if model is not None and isinstance(answering, ExportedModel):
+        desk.open(model.absolute(), ExportedPredictor(answering))
     return desk
 
 

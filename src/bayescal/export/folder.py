@@ -1,6 +1,7 @@
 """The folder that `export` writes: the graph, what its numbers mean, how to use it, and a page that does.
 
-model.onnx     images (N, H, W, 3) uint8 → probabilities, entropy, … (`export.answering.Answers`)
+model.onnx     images (N, H, W, 3) uint8 → probabilities, entropy, … (`export.answering.Answers`), features (N, D)
+answers.onnx   features (N, D) → the same: its last part, for those who keep features
 labels.json    names of classes and environments, thresholds, preprocessing, checksums
 README.md      ten lines of Python and of JavaScript
 index.html     the page; its program comes from the npm package onnxruntime-web, in the folder beside it
@@ -9,13 +10,14 @@ index.html     the page; its program comes from the npm package onnxruntime-web,
 import hashlib
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayescal import __version__
 from bayescal.errors import BayescalError
-from bayescal.export.reading import FORMAT, FORMAT_VERSION, LABELS, MODEL, checksum
+from bayescal.export.reading import ANSWERS, FORMAT, FORMAT_VERSION, LABELS, MODEL, checksum
 from bayescal.util import atomic
 from bayescal.util.jsonable import jsonable
 
@@ -23,14 +25,14 @@ if TYPE_CHECKING:
     from bayescal.estimator.base_predictor import BasePredictor
 
 README, PAGE, WEB = "README.md", "index.html", "onnxruntime-web"
-OURS = (MODEL, LABELS, README, PAGE, WEB)
+OURS = (MODEL, ANSWERS, LABELS, README, PAGE, WEB)
 PRECISIONS = ("float32", "float16", "int8")
 SCRIPT = "ort.wasm.min.js"  # of the npm package: the program, and the two files that it loads itself
 WEB_FILES = (SCRIPT, "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
-def labels(predictor: "BasePredictor", precision: str, graph: bytes) -> dict[str, Any]:
+def labels(predictor: "BasePredictor", precision: str, files: Mapping[str, bytes]) -> dict[str, Any]:
     """What labels.json holds but its checksum."""
     about = predictor.description()
     known = ("classes", "class_words", "environments", "threshold", "unfamiliar_below", "temperature", "expected")
@@ -39,18 +41,23 @@ def labels(predictor: "BasePredictor", precision: str, graph: bytes) -> dict[str
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
             **{name: about[name] for name in known},
+            "measured": predictor.record.get("checked"),
             "method": predictor.method_name,
+            "feature_width": predictor.backbone.dim,
             "preprocessing": asdict(predictor.backbone.preprocess),
             "backbone": predictor.backbone.label,
             "fingerprint": predictor.backbone.fingerprint,
             "precision": precision,
             "version": __version__,
-            "files": {MODEL: {"bytes": len(graph), "sha256": hashlib.sha256(graph).hexdigest()}},
+            "files": {
+                name: {"bytes": len(graph), "sha256": hashlib.sha256(graph).hexdigest()}
+                for name, graph in files.items()
+            },
         }
     )
 
 
-def write_folder(path: Path, graph: bytes, about: dict[str, Any], web: Path | None = None) -> None:
+def write_folder(path: Path, files: Mapping[str, bytes], about: dict[str, Any], web: Path | None = None) -> None:
     """All of it under a temporary name, then renamed: there is a whole folder or none."""
     signed = {**about, "checksum": checksum(about)}
     texts = {
@@ -60,7 +67,8 @@ def write_folder(path: Path, graph: bytes, about: dict[str, Any], web: Path | No
     }
     try:
         with atomic.replacing_folder(path) as draft:
-            atomic.write_bytes(draft / MODEL, graph)
+            for name, graph in files.items():
+                atomic.write_bytes(draft / name, graph)
             for name, text in texts.items():
                 atomic.write_text(draft / name, text)
             if web is not None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import onnx
 import torch
-from onnx import compose
+from onnx import compose, helper
 from torch import Tensor, nn
 
 from bayescal.errors import BayescalError
@@ -37,8 +37,8 @@ def answer_graph(predictor: BasePredictor) -> onnx.ModelProto:
     return traced(FeatureAnswers(predictor).eval(), example, FEATURES, Answers._fields)
 
 
-def joined(first: onnx.ModelProto, second: onnx.ModelProto) -> onnx.ModelProto:
-    """The graph whose second part reads what the first one gives."""
+def joined(first: onnx.ModelProto, second: onnx.ModelProto, show: bool = False) -> onnx.ModelProto:
+    """The graph whose second part reads what the first one gives; `show`: that is an output, too."""
     output, read = first.graph.output[0].name, second.graph.input[0].name
     first = compose.add_prefix(first, "0/", rename_inputs=False, rename_outputs=False)
     second = compose.add_prefix(second, "1/", rename_inputs=False, rename_outputs=False)
@@ -48,6 +48,10 @@ def joined(first: onnx.ModelProto, second: onnx.ModelProto) -> onnx.ModelProto:
     graph = compose.merge_models(first, second, io_map=[(output, read)])
     graph.producer_name = "bayescal"
     del graph.opset_import[1:]  # merging names the same one twice
+    if show:
+        graph.graph.node.append(helper.make_node("Identity", [output], [read], name=f"{read}/shown"))
+        between = next(value for value in first.graph.output if value.name == output)
+        graph.graph.output.append(onnx.ValueInfoProto(name=read, type=between.type))
     return graph
 
 

@@ -7,7 +7,8 @@ point, in two halves: a float32 holds every sum of 8-bit pixels times one of the
 coefficient, differs by one of 255 in three images of four.
 
 One difference is left: Pillow 13 begins with the columns where an image is more than twice as high as wide (where both
-sides are squashed to one length, also in others that are higher than wide), which moves single numbers by a few of 255.
+sides are squashed to one length, also in others that are higher than wide), which moves single numbers: in smooth
+pictures by 2 of 255, in noise by up to 18.
 """
 
 from typing import Any

@@ -9,6 +9,7 @@ import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from bayescal.estimator.prediction import Prediction
 from bayescal.util.cores import usable_cpus
 
 FORMAT, FORMAT_VERSION = "bayescal-export", 1
-MODEL, LABELS = "model.onnx", "labels.json"
+MODEL, ANSWERS, LABELS = "model.onnx", "answers.onnx", "labels.json"
 OUTPUTS = ("probabilities", "entropy", "mutual_information", "disagreement", "familiarity", "environment")
 
 
@@ -32,7 +33,6 @@ class ExportedModel:
     """
 
     name = "onnx"
-    width = None  # it takes images, not features
 
     def __init__(self, path: str | Path, threads: int | None = None):
         self.path = Path(path)
@@ -43,8 +43,11 @@ class ExportedModel:
         self.unfamiliar_below = -math.inf if unfamiliar is None else float(unfamiliar)
         how = dict(self.labels["preprocessing"])
         self.preprocess = Preprocess(**{**how, "mean": tuple(how["mean"]), "std": tuple(how["std"])})
+        self.width: int | None = self.labels.get("feature_width")  # D; None: an older folder, for images alone
         self._threads = usable_cores() if threads is None else threads
-        self._session = _session(self.path, graph, self._threads)
+        self._session = _session(self.path / MODEL, graph, self._threads)
+        self._last: Any = None  # of the graph's last part, once it is asked for
+        self._opening = Lock()
 
     def about(self) -> dict[str, Any]:
         """Where the model comes from, and what it calls unsure and unfamiliar."""
@@ -63,11 +66,38 @@ class ExportedModel:
 
     def predict_pixels(self, pixels: np.ndarray) -> Prediction:
         """What is said of N images: (N, H, W, 3) uint8, of the size that `pixels` gives or any other."""
+        return self._prediction(self._run(OUTPUTS, pixels))
+
+    def features(self, pixels: np.ndarray) -> np.ndarray:
+        """Features (N, D) float32 of N images, as `predict_features` takes them."""
+        self._check_width()
+        return self._run(("features",), pixels)["features"]
+
+    def predict_features(self, features: np.ndarray) -> Prediction:
+        """What is said of N images from their features: (N, D)."""
+        self._check_width()
+        if features.ndim != 2 or features.shape[1] != self.width:
+            raise ValueError(f"expected (N, {self.width}), found {features.shape}")
+        with self._opening:
+            if self._last is None:
+                self._last = _session(self.path / ANSWERS, _file(self.path, ANSWERS, self.labels), self._threads)
+        rows = features if len(features) else np.zeros((1, features.shape[1]))
+        values = self._last.run(list(OUTPUTS), {"features": np.ascontiguousarray(rows, dtype=np.float32)})
+        return self._prediction({name: value[: len(features)] for name, value in zip(OUTPUTS, values, strict=True)})
+
+    def _run(self, outputs: tuple[str, ...], pixels: np.ndarray) -> dict[str, np.ndarray]:
         if pixels.ndim != 4 or pixels.shape[3] != 3 or pixels.dtype != np.uint8:
             raise ValueError(f"expected (N, H, W, 3) uint8, found {pixels.shape} {pixels.dtype}")
         n, side = len(pixels), self.preprocess.size
         given = np.ascontiguousarray(pixels) if n else np.zeros((1, side, side, 3), np.uint8)
-        found = {name: value[:n] for name, value in self._run(given).items()}
+        # Every thread takes a part of the images: sharing each product costs more.
+        parts = np.array_split(given, min(self._threads, len(given)))
+        with ThreadPoolExecutor(len(parts)) as pool:
+            answers = list(pool.map(lambda part: self._session.run(list(outputs), {"images": part}), parts))
+        columns = zip(*answers, strict=True)
+        return {name: np.concatenate(values)[:n] for name, values in zip(outputs, columns, strict=True)}
+
+    def _prediction(self, found: dict[str, np.ndarray]) -> Prediction:
         probabilities, familiarity = found["probabilities"], found["familiarity"]
         confidence = probabilities.max(1)
         return Prediction(
@@ -83,16 +113,9 @@ class ExportedModel:
             unfamiliar=familiarity < self.unfamiliar_below,
         )
 
-    def _run(self, pixels: np.ndarray) -> dict[str, np.ndarray]:
-        """The graph's answers to N ≥ 1 images. Every thread takes a part of them: sharing each product costs more."""
-        parts = np.array_split(pixels, min(self._threads, len(pixels)))
-        with ThreadPoolExecutor(len(parts)) as pool:
-            answers = list(pool.map(lambda part: self._session.run(list(OUTPUTS), {"images": part}), parts))
-        return {name: np.concatenate(values) for name, values in zip(OUTPUTS, zip(*answers, strict=True), strict=True)}
-
-    def predict_features(self, features: np.ndarray) -> Prediction:
-        """Part of what a server asks an engine for; the graph begins at the pixels."""
-        raise ArtifactError("an exported model takes images, not features")
+    def _check_width(self) -> None:
+        if self.width is None:
+            raise ArtifactError(f"{self.path} takes images, not features: an older version wrote it. Export it again")
 
 
 def usable_cores() -> int:
@@ -117,9 +140,8 @@ def _read(path: Path) -> tuple[dict[str, Any], bytes]:
         )
     try:
         about = json.loads(file.read_bytes())
-        graph = (path / MODEL).read_bytes()
     except OSError as error:
-        raise ArtifactError(f"{error.filename} cannot be read: {error.strerror}") from error
+        raise ArtifactError(f"{file} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise ArtifactError(f"{file} is damaged: {error}") from error
     if not isinstance(about, dict) or about.get("format") != FORMAT:
@@ -131,17 +153,26 @@ def _read(path: Path) -> tuple[dict[str, Any], bytes]:
         )
     if about.pop("checksum", None) != checksum(about):
         raise ArtifactError(f"{file} was changed after it was written: export the model again")
-    expected = about["files"][MODEL]
+    return about, _file(path, MODEL, about)
+
+
+def _file(path: Path, name: str, about: dict[str, Any]) -> bytes:
+    """A graph of the folder, after checking that it is whole and unchanged."""
+    try:
+        graph = (path / name).read_bytes()
+    except OSError as error:
+        raise ArtifactError(f"{path / name} cannot be read: {error.strerror}") from error
+    expected = about["files"][name]
     if len(graph) != expected["bytes"]:
         raise ArtifactError(
-            f"{path / MODEL} has {len(graph):,} bytes, expected {expected['bytes']:,}: it was cut short or replaced"
+            f"{path / name} has {len(graph):,} bytes, expected {expected['bytes']:,}: it was cut short or replaced"
         )
     if hashlib.sha256(graph).hexdigest() != expected["sha256"]:
-        raise ArtifactError(f"{path / MODEL} was changed after it was written: export the model again")
-    return about, graph
+        raise ArtifactError(f"{path / name} was changed after it was written: export the model again")
+    return graph
 
 
-def _session(path: Path, graph: bytes, threads: int) -> Any:
+def _session(file: Path, graph: bytes, threads: int) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -153,6 +184,4 @@ def _session(path: Path, graph: bytes, threads: int) -> Any:
         return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has its own errors, which no public name covers
         reason = next(iter(str(error).splitlines()), "")
-        raise ArtifactError(
-            f"{path / MODEL} cannot be used by onnxruntime {onnxruntime.__version__}: {reason}"
-        ) from error
+        raise ArtifactError(f"{file} cannot be used by onnxruntime {onnxruntime.__version__}: {reason}") from error

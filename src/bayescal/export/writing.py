@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from bayescal.errors import BayescalError
 from bayescal.export.folder import PRECISIONS, labels, web_files, write_folder
+from bayescal.export.reading import ANSWERS, MODEL
 
 if TYPE_CHECKING:
     from bayescal.estimator.base_predictor import BasePredictor
@@ -36,19 +37,19 @@ def export_model(
     from bayescal.export.half import half_weights
 
     check_exportable(predictor)
-    tower = image_graph(predictor)
+    tower, answers = image_graph(predictor), answer_graph(predictor)
     if precision == "int8" and sample is not None:
         from bayescal.export.int8 import quantised
 
         calibration, sample = sample.calibration()
         tower = quantised(tower, calibration.pixels)
-    graph = joined(tower, answer_graph(predictor))
-    file = checked(graph if precision == "float32" else half_weights(graph))
-    found = None if sample is None else checking(predictor, sample, precision, progress)(file)
-    about = labels(predictor, precision, file)
+    graphs = {MODEL: joined(tower, answers, show=True), ANSWERS: answers}
+    files = {name: checked(one if precision == "float32" else half_weights(one)) for name, one in graphs.items()}
+    found = None if sample is None else checking(predictor, sample, precision, progress)(files[MODEL])
+    about = labels(predictor, precision, files)
     if found is not None:
         about["checked"] = found.as_json()
-    write_folder(Path(path), file, about, None if web is None else Path(web))
+    write_folder(Path(path), files, about, None if web is None else Path(web))
     return found
 
 

@@ -21,12 +21,13 @@ from bayescal.serving.settings import Settings
 
 if TYPE_CHECKING:  # the desk needs torch, which is not there where an exported model is served
     from bayescal.serving.desk import Desk
+    from bayescal.serving.later import LaterDesk
 
 
-def create_app(model: Engine | None, settings: Settings, desk: "Desk | None" = None) -> FastAPI:
+def create_app(model: Engine | None, settings: Settings, desk: "Desk | LaterDesk | None" = None) -> FastAPI:
     """The server of a model; without one, only the page's start can be used. `app.state.service` is what answers.
 
-    `desk`: what the page works on; None: a model that only answers (one that was exported).
+    `desk`: what the page works on; None: a model that only answers (one that was exported, where torch is not).
     """
     service = Service(model, settings)
     if desk is not None:

@@ -23,8 +23,10 @@ from bayescal.errors import BayescalError, DataError
 from bayescal.estimator.artifact import CONFIG
 from bayescal.estimator.base_predictor import BasePredictor
 from bayescal.estimator.suggesting import suggest, unknown
+from bayescal.export.reading import LABELS
 from bayescal.serving import quality, start
 from bayescal.serving.collection import Collection
+from bayescal.serving.exported_predictor import ExportedPredictor
 from bayescal.serving.job import Jobs
 from bayescal.serving.labels import AddedImage, Label, LabelStore
 from bayescal.serving.service import Service
@@ -64,7 +66,8 @@ class Desk:
         folder = self._labels or model.with_name(f"{model.name}-labels")
         with self._mutex:
             self.model, self.base, self._in_use = model, base, 0
-            self._mark = hashlib.sha256((model / CONFIG).read_bytes()).hexdigest()
+            about = model / (CONFIG if (model / CONFIG).is_file() else LABELS)
+            self._mark = hashlib.sha256(about.read_bytes()).hexdigest()
             self._collection = Collection(base, LabelStore(folder))
             self.session = secrets.token_hex(8)
             self._follow()
@@ -76,7 +79,7 @@ class Desk:
         self._service = service
 
     def _answer_with(self, predictor: BasePredictor) -> None:
-        if self._service is not None:
+        if self._service is not None and not isinstance(predictor, ExportedPredictor):
             self._service.engine = TorchEngine(predictor, self._threads)
 
     @property
@@ -152,9 +155,19 @@ class Desk:
             "classes": [str(name) for name in p.classes],
             "environments": [str(name) for name in p.environments],
             "unsure_below": min(p.threshold, 1.0),
-            "knows_familiarity": p.familiarity is not None,
-            "teachable": p.training is not None,
+            "cannot_learn": self._cannot_learn(),
         }
+
+    def _cannot_learn(self) -> str | None:
+        """Why the model cannot be taught here; None if it can."""
+        if isinstance(self.base, ExportedPredictor):
+            return (
+                "An exported model cannot learn. Serve the model that it was made from with --labels "
+                f"{self.collection.store.folder}, and teach it there."
+            )
+        if self.base is not None and self.base.training is None:
+            return "This model keeps none of its training images, so it cannot be taught here: fit it again."
+        return None
 
     def image(self, image: str) -> AddedImage:
         found = self.collection.store.get(image)
@@ -220,6 +233,8 @@ class Desk:
         """Refit with the labels; answers come from the new model when it is done."""
         collection, base = self.collection, self.base
         assert base is not None
+        if reason := self._cannot_learn():
+            raise DataError(reason)
         labelled = self._labelled(collection)
         if not any(not learned for _, learned in labelled):
             raise DataError("there is nothing new to teach: label some images first")

@@ -37,14 +37,16 @@ from bayescal.util.jsonable import jsonable
 
 if TYPE_CHECKING:  # the desk needs torch, which is not there where an exported model is served
     from bayescal.serving.desk import Desk
+    from bayescal.serving.later import LaterDesk
 
 _KINDS = {".html": "text/html; charset=utf-8", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _FOR_EVER = {"Cache-Control": "private, max-age=31536000, immutable"}  # content by its hash
 _ID = r"^[0-9a-f]{64}$"
 _NOTHING = {
     "session": "none", "model": None, "local": False, "job": None, "max_upload": 0,
-    "why": "This server answers programs from an exported model: POST /v1/predict. The page needs the folder that "
-    "bayescal fit wrote: bayescal serve MODEL.",
+    "why": "This server answers programs from an exported model: POST /v1/predict. To look at images here and label "
+    "them, torch has to be installed beside it: pip install 'bayescal[serve,export]'. Without a server, index.html in "
+    "the exported folder answers in the browser.",
 }  # fmt: skip
 MOST = 5000  # images or labels of one request
 T = TypeVar("T")
@@ -84,7 +86,7 @@ class Fit(Folder):
     output: str = Field(min_length=1, max_length=4096)
 
 
-def page(desk: "Desk | None", settings: Settings) -> APIRouter:
+def page(desk: "Desk | LaterDesk | None", settings: Settings) -> APIRouter:
     """Routes of the page; without a desk, it says why there is nothing to see."""
     router = APIRouter()
     _add_files(router)
@@ -114,12 +116,12 @@ def _add_files(router: APIRouter) -> None:
         )
 
 
-def _add_images(router: APIRouter, desk: "Desk", settings: Settings) -> None:
+def _add_images(router: APIRouter, desk: "Desk | LaterDesk", settings: Settings) -> None:
     buffered = Buffered(settings.max_buffered)
 
     @router.get("/page/state")
     def state(since: Annotated[int, Query(ge=0, le=2**53)] = 0) -> Response:
-        return _json(_done(desk.state, since) | {"max_upload": settings.max_upload})
+        return _json(_done(lambda: desk.state(since)) | {"max_upload": settings.max_upload})
 
     @router.post("/page/images")
     async def add(request: Request, name: Annotated[str, Query(min_length=1, max_length=1000)]) -> Response:
@@ -144,7 +146,7 @@ def _add_images(router: APIRouter, desk: "Desk", settings: Settings) -> None:
         return _jpeg(lambda: picture(desk.training_image(number), size), size)
 
 
-def _add_labels(router: APIRouter, desk: "Desk") -> None:
+def _add_labels(router: APIRouter, desk: "Desk | LaterDesk") -> None:
     @router.post("/page/labels")
     def label(given: GivenLabels) -> Response:
         _done(lambda: desk.label([(one.image, one.class_name, one.environment, one.made) for one in given.labels]))
@@ -163,11 +165,13 @@ def _add_labels(router: APIRouter, desk: "Desk") -> None:
     def quality() -> Response:
         return _json(_done(desk.quality))
 
-    for name, action in (("teach", desk.teach), ("stop", desk.jobs.stop), ("undo", desk.undo)):
+    # Looked up when they are asked for: until then a `LaterDesk` has nothing.
+    actions = {"teach": lambda: desk.teach(), "stop": lambda: desk.jobs.stop(), "undo": lambda: desk.undo()}
+    for name, action in actions.items():
         router.add_api_route(f"/page/{name}", _action(desk, action), methods=["POST"])
 
 
-def _add_downloads(router: APIRouter, desk: "Desk") -> None:
+def _add_downloads(router: APIRouter, desk: "Desk | LaterDesk") -> None:
     from bayescal.serving import downloads
 
     @router.get("/page/download/answers.csv")
@@ -185,7 +189,7 @@ def _add_downloads(router: APIRouter, desk: "Desk") -> None:
         return _file(_done(lambda: downloads.as_zip(desk.model_in_use, "model")), "application/zip", "model.zip")
 
 
-def _add_start(router: APIRouter, desk: "Desk") -> None:
+def _add_start(router: APIRouter, desk: "Desk | LaterDesk") -> None:
     """What looks at folders of this machine: for those who sit at it."""
     from bayescal.serving import start
 
@@ -212,7 +216,7 @@ def _add_start(router: APIRouter, desk: "Desk") -> None:
         return _json(desk.state())
 
 
-def _at_this_machine(desk: "Desk", request: Request) -> None:
+def _at_this_machine(desk: "Desk | LaterDesk", request: Request) -> None:
     at = request.client.host if request.client else ""
     if not desk.local or at not in ("127.0.0.1", "::1", "testclient"):
         raise Problem(403, "Folders can be chosen on the machine itself alone. Fit there: bayescal fit FOLDER -o MODEL")
@@ -220,7 +224,7 @@ def _at_this_machine(desk: "Desk", request: Request) -> None:
         raise Problem(409, "There is a model already. To start with another folder: bayescal serve, without a model.")
 
 
-def _action(desk: "Desk", action: Callable[[], None]) -> Callable[[], Response]:
+def _action(desk: "Desk | LaterDesk", action: Callable[[], None]) -> Callable[[], Response]:
     def act() -> Response:
         _done(action)
         return _json(desk.state(since=2**53))

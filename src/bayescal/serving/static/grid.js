@@ -95,19 +95,20 @@ function fillTile(tile, entry, i) {
   tile.setAttribute("aria-selected", String(selected.size ? selected.has(entry.id) : entry.id === current));
   tile.setAttribute("aria-setsize", ids.length);
   tile.setAttribute("aria-posinset", i + 1);
-  const spoken = [`${answer.class}, ${percent(answer.confidence)}`, state === "sure" ? "" : state,
-    label ? `your label: ${label.class}` : "", entry.name].filter(Boolean).join(". ");
-  tile.setAttribute("aria-label", spoken);
   const [, marks] = tile.querySelector(".frame").children;
   marks.replaceChildren(...badges(entry));
   tile.querySelector(".said").replaceChildren(
     ...(label
-      ? [h("span", { class: "yours" }, `✓ ${label.class}`), wrong && h("s", { class: "quiet" }, answer.class)]
+      ? [spoken("your label:"), h("span", { class: "yours" }, `✓ ${label.class}`),
+        wrong && spoken("instead of"), wrong && h("s", { class: "quiet" }, answer.class)]
       : [h("span", { class: "class" }, answer.class), h("span", { class: "quiet" }, percent(answer.confidence))]
     ).filter(Boolean));
   tile.querySelector(".bar").replaceChildren(...stacked(answer.top));
   say(tile.querySelector(".file"), entry.name);
 }
+
+/** Words that only screen readers say. */
+const spoken = (text) => h("span", { class: "out" }, text);
 
 /** What is special about an answer, in words and colour, with its meaning. */
 export function badges(entry) {

@@ -139,7 +139,9 @@ function why(entry) {
 function neighbours() {
   if (!details) return h("p", { class: "quiet" }, "Looking for similar training images …");
   if (details.problem) return h("p", { class: "means" }, details.problem);
-  if (!details.neighbours.length) return null;
+  if (!details.neighbours.length) {
+    return h("p", { class: "quiet" }, "The model keeps none of the images it has learned from, so none can be shown beside this one.");
+  }
   return h("section", { class: "near" }, h("h3", {}, "Most similar images it has learned from"),
     h("ul", {}, details.neighbours.map((one) => {
       const image = h("img", { alt: "", loading: "lazy",

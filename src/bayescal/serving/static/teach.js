@@ -41,13 +41,13 @@ function contents(job, model, newLabels) {
   const parts = [];
   if (job && job.kind === "teach" && job.number > seen) parts.push(outcome(job, model));
   if (problem) parts.push(h("p", { class: "means unsure", role: "alert" }, problem));
-  if (newLabels && model.teachable) {
+  if (newLabels && !model.cannot_learn) {
     parts.push(h("div", { class: "row" },
       h("span", {}, h("strong", {}, count(newLabels, "label")), " the model has not learned from.",
         newLabels < 10 && h("span", { class: "quiet hint" }, " A handful per class is a good start.")),
       h("button", { type: "button", class: "main", onclick: () => act("teach") }, "Teach the model")));
   } else if (newLabels) {
-    parts.push(h("div", { class: "row" }, "This model keeps none of its training images, so it cannot be taught here: fit it again."));
+    parts.push(h("div", { class: "row" }, h("span", {}, h("strong", {}, count(newLabels, "label")), ` kept. ${model.cannot_learn}`)));
   } else if (model.number && !parts.length) {
     parts.push(h("div", { class: "row" }, h("span", {}, `In use: the model taught with ${count(model.about.labels ?? 0, "label")}.`),
       undoButton()));
