@@ -7,13 +7,13 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 import bayescal
 from command_line import run
+from wheelhouse import offline, write_wheels
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNTIME = ROOT / "runtime"
@@ -23,8 +23,8 @@ PACKAGES = ("numpy", "pillow", "onnxruntime")
 pytestmark = pytest.mark.xdist_group("exported")
 
 
-def call(*command: str, cwd: Path | None = None) -> subprocess.CompletedProcess:
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+def call(*command: str, cwd: Path | None = None, **more: str) -> subprocess.CompletedProcess:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | more
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environment)
 
 
@@ -44,18 +44,17 @@ def wheel(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def installed(wheel, tmp_path_factory) -> Path:
     """An environment with the runtime, what it needs, and nothing else."""
-    uv = shutil.which("uv")
-    if uv is None:
-        pytest.skip("needs uv, which keeps the packages that it has installed once")
-    path = tmp_path_factory.mktemp("environment") / "own"
-    made = call(uv, "venv", "--quiet", "--offline", "--python", sys.executable, str(path))
-    assert made.returncode == 0, made.stderr
-    pinned = [f"{name}=={version(name)}" for name in PACKAGES]
-    python = str(path / "bin" / "python")
-    done = call(uv, "pip", "install", "--quiet", "--offline", "--python", python, *pinned, str(wheel))
-    if done.returncode != 0 and "offline" in done.stderr + done.stdout:
-        pytest.skip(f"uv's cache does not have {', '.join(pinned)}: {done.stderr.strip().splitlines()[-1]}")
-    assert done.returncode == 0, done.stderr
+    pytest.importorskip("ensurepip", reason="needs the pip that comes with Python (Debian's package python3-venv)")
+    path, wheels = (tmp_path_factory.mktemp("environment") / name for name in ("own", "wheels"))
+    pip = (str(path / "bin" / "python"), "-m", "pip")
+    given = offline(write_wheels(PACKAGES, wheels))
+    for command in (
+        (sys.executable, "-m", "venv", str(path)),
+        (*pip, "install", "--quiet", str(wheel)),
+        (*pip, "uninstall", "--quiet", "--yes", "setuptools", "pip"),
+    ):
+        done = call(*command, **given)
+        assert done.returncode == 0, done.stderr
     return path
 
 
