@@ -10,6 +10,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 
 from bayescal.backbones import Backbone, load_backbone
+from chromium import browser, heard  # noqa: F401
 from small_runs import _words, make_runs  # noqa: F401
 
 

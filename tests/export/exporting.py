@@ -17,10 +17,11 @@ from bayescal.evaluation.familiarity import Familiarity
 from bayescal.methods import get_method
 from bayescal.methods.hyperparameters import default_config
 from bayescal.training.stack import train_runs
+from chromium import PACKAGES
 from command_line import run
 from small_runs import SMALL
 
-WEB = Path(__file__).resolve().parents[2] / "build" / "npm" / "node_modules" / "onnxruntime-web"
+WEB = PACKAGES / "onnxruntime-web"
 
 
 @pytest.fixture(scope="session")

@@ -3,18 +3,16 @@
 import functools
 import http.server
 import json
-import shutil
 import threading
 
 import pytest
 from exporting import WEB
 
 from bayescal.export.reading import ExportedModel
+from chromium import violations, watched
 from command_line import run
 
 pytestmark = pytest.mark.xdist_group("exported")
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")
 
 
 class Files(http.server.SimpleHTTPRequestHandler):
@@ -38,24 +36,11 @@ def address(exported):
     thread.join()
 
 
-@pytest.fixture(scope="module")
-def browser():
-    if not CHROMIUM:
-        pytest.skip("needs Debian's chromium (apt-get install chromium) or google-chrome")
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, which drives the browser")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
-
-
 @pytest.fixture
-def page(browser, address):
-    """The page, and what it asked for or complained about."""
-    context = browser.new_context()
-    page, heard = context.new_page(), []
-    page.on("pageerror", lambda error: heard.append(str(error)))
-    page.on("request", lambda request: request.url.startswith((address, "blob:", "data:")) or heard.append(request.url))
+def page(browser, address, heard):
+    """The page; after each test nothing was asked for elsewhere, and no script failed."""
+    context = watched(browser, heard, own=(address,))
+    page = context.new_page()
     page.goto(address)
     yield page
     assert heard == []
@@ -97,3 +82,32 @@ def test_without_the_program_the_page_says_what_to_do(browser, address):
         in page.locator("#status").inner_text()
     )
     context.close()
+
+
+@pytest.mark.skipif(not WEB.is_dir(), reason=f"needs the npm package onnxruntime-web in {WEB} (.ci/run fetches it)")
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_axe_finds_nothing_against_the_page(page, shapes, tmp_path, colours):
+    page.emulate_media(color_scheme=colours)
+    page.wait_for_function("() => document.getElementById('status').textContent.startsWith('Ready')", timeout=60_000)
+    (tmp_path / "text.png").write_text("no image")
+    page.set_input_files("#files", [str(next(shapes.rglob("*.png"))), str(tmp_path / "text.png")])
+    page.wait_for_function("() => document.querySelectorAll('#answers li').length === 2")
+    assert violations(page) == []
+
+
+@pytest.mark.skipif(not WEB.is_dir(), reason=f"needs the npm package onnxruntime-web in {WEB} (.ci/run fetches it)")
+def test_the_ten_lines_of_javascript_work(page, exported, model, shapes):
+    code = (exported / "README.md").read_text().split("```javascript\n")[1].split("```")[0]
+    assert len([line for line in code.splitlines() if line and not line.startswith("//")]) <= 11
+    page.wait_for_function("() => document.getElementById('status').textContent.startsWith('Ready')", timeout=60_000)
+    image = next(shapes.glob("sketch/house/*.png"))
+    lines = code.replace("console.log(", "said.push(")
+    script = f"""async bytes => {{
+        const file = new File([new Uint8Array(bytes)], "photo.png", {{ type: "image/png" }}), said = [];
+        {lines}
+        return said;
+    }}"""
+    said = page.evaluate(script, list(image.read_bytes()))
+    (answer,) = run("predict", model, image, "--json").json
+    assert said[0] == answer["class"]
+    assert said[1] == pytest.approx(answer["confidence"], abs=1e-4)

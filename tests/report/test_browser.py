@@ -1,60 +1,24 @@
 """The page in a real browser: figures draw, nothing is fetched, the console is clean, every look works."""
 
-import shutil
-
 import pytest
 import sample
 
 from bayescal.report import to_html
+from chromium import watched
 
 pytestmark = pytest.mark.xdist_group("browser")
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 # What a figure has drawn: lines and points, or the levels of a landscape.
 COUNT = """figure => figure.querySelectorAll(
     ".main-svg .scatterlayer .trace path, .main-svg .contourlayer path").length"""
 
 
 @pytest.fixture(scope="module")
-def browser():
-    if not CHROMIUM:
-        pytest.skip("needs Debian's chromium (apt-get install chromium) or google-chrome")
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, which drives the browser")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
-def heard() -> list[str]:
-    """Everything the page said on its console, and every address it asked for."""
-    return []
-
-
-@pytest.fixture(scope="module")
 def opened(browser, heard, tmp_path_factory):
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(to_html(sample.sections()), encoding="utf-8")
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light")
-
-    def refuse(route):
-        heard.append(f"asked for {route.request.url}")
-        route.abort()
-
-    context.route(lambda url: not url.startswith(("file:", "data:", "blob:")), refuse)
+    context = watched(browser, heard, own=("file:",))
     page = context.new_page()
     page.on("console", lambda message: heard.append(f"{message.type}: {message.text}"))
-    page.on("pageerror", lambda error: heard.append(f"error: {error}"))
     page.goto(path.as_uri())
     page.wait_for_selector("html[data-drawn=yes]", timeout=60_000)
     yield page

@@ -1,11 +1,14 @@
 """The fixtures of the server's tests."""
 
 import pytest
+from browsing import context, first, made, page, running, servers, stocked
 
 from command_line import _own_cache, _trained, model, shapes
 from servers import Client, client
 
-__all__ = ["_own_cache", "_trained", "model", "shapes"]
+__all__ = [
+    "_own_cache", "_trained", "context", "first", "made", "model", "page", "running", "servers", "shapes", "stocked",
+]  # fmt: skip
 
 
 @pytest.fixture

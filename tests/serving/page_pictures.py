@@ -17,13 +17,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from bayescal import FewShotClassifier
 from bayescal.data.synthetic.new_place import LEARNED, make_new_place
+from chromium import launched
 
-FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-         "--disable-background-networking", "--disable-component-update", "--disable-sync")  # fmt: skip
 WIDE, TALL, PHONE = ({"width": w, "height": h} for w, h in ((1180, 760), (1180, 1080), (390, 780)))
 COLOURS, LARGEST = (160, 96, 64, 40), 150_000  # of a picture; bytes
 LABELS = 20
@@ -97,8 +96,7 @@ def label_some(page: Page, names: list[str]) -> None:
 def main(folder: Path, out: Path) -> None:
     new = prepared(folder)
     shutil.rmtree(folder / "symbols-model-labels", ignore_errors=True)
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+    with launched() as browser:
         with serving(folder, "symbols-model") as address:
             page = browser.new_page(viewport=WIDE, color_scheme="light")
             page.goto(address)
@@ -128,7 +126,6 @@ def main(folder: Path, out: Path) -> None:
             page.get_by_role("button", name="Look").click()
             expect(page.locator("#start-output")).to_be_visible()
             keep(page, out / "page-start.png")
-        browser.close()
 
 
 if __name__ == "__main__":
