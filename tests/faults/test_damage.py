@@ -1,6 +1,7 @@
 """Damaged files: what is read from them is what was written, or it is refused. Never something else."""
 
 import json
+import sqlite3
 import warnings
 from contextlib import suppress
 
@@ -8,12 +9,15 @@ import numpy as np
 import pytest
 import torch
 from campaign import spoil
+from safetensors.torch import save_file
 
 import tiny
-from bayescal.benchmark.bundle import bundled_dataset, bundled_name, load_bundle
+from bayescal.benchmark.bundle import FORMAT, bundled_dataset, bundled_name, load_bundle
+from bayescal.benchmark.database import in_words
 from bayescal.benchmark.results import read_section
 from bayescal.benchmark.store import Store, sqlite_url
-from bayescal.errors import BayescalError, BayescalWarning
+from bayescal.benchmark.study import Study
+from bayescal.errors import BayescalError, BayescalWarning, DataError
 from bayescal.estimator.artifact import CONFIG, TENSORS, read_artifact, write_artifact
 from bayescal.features.store import RowStore, make_keys
 from bayescal.methods import get_method
@@ -168,3 +172,74 @@ def test_every_record_that_is_left_out_is_named(tmp_path, r):
         assert list(store.find()) == []
     assert "the record a" in str(said[0].message)
     assert json.loads(json.dumps(record(key="a").to_json()))["checksum"]
+
+
+# ---- what the campaign found, one by one ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("said", ['near "x": syntax error', "unrecognized token", "malformed database schema"])
+def test_whatever_sqlite_says_of_a_damaged_file_is_a_sentence(said):
+    error = in_words("sqlite:///a.db", sqlite3.OperationalError(said))
+    assert error is not None
+    assert "a.db: it is damaged" in str(error)
+    assert in_words("sqlite:///a.db", sqlite3.OperationalError("table x already exists")) is None
+    assert in_words("sqlite:///a.db", sqlite3.ProgrammingError("the program is wrong")) is None
+
+
+def change(store: Store, command: str) -> None:
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql(command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "UPDATE trial_params SET distribution_json = '{'",
+        'UPDATE trial_params SET distribution_json = \'{"name": "Other"}\'',
+        "UPDATE trials SET state = 'DONE'",
+        "UPDATE version_info SET schema_version = 99",
+        "UPDATE alembic_version SET version_num = 'v9'",
+        "DROP TABLE studies",
+    ],
+)
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_trials_that_are_damaged_are_the_right_ones_or_a_sentence(tmp_path, command, sampler):
+    def ask() -> list:
+        study = Study(sqlite_url(tmp_path), "x", get_method("bayes-cal").space, tiny.Defaults(), {}, sampler)
+        return study.ask(3)
+
+    expected = ask()
+    change(Store(sqlite_url(tmp_path)), command)
+    with suppress(DataError):
+        assert ask() == expected
+
+
+@pytest.mark.parametrize(("column", "value"), [("owner", "'x'"), ("owner", "x'ff'"), ("renewed", "'soon'")])
+def test_a_claim_that_is_damaged_is_nobodys(tmp_path, column, value):
+    store, other = Store(sqlite_url(tmp_path)), Store(sqlite_url(tmp_path))
+    other.owner = "elsewhere/1/1"
+    assert other.claim(["a"]) == ["a"]
+    assert store.claim(["a"]) == []
+    change(store, f"UPDATE bayescal_claims SET {column} = {value}")
+    assert store.claim(["a"]) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "about", ["{}", "[]", '{"dataset": 3}', '{"dataset": "x", "classes": 3}', "[" * 100_000], ids=range(5)
+)
+def test_a_bundle_that_describes_nothing(tmp_path, about):
+    path, ids = tmp_path / "a.bundle", torch.zeros(1, dtype=torch.int64)
+    save_file({"class_ids": ids, "environment_ids": ids.clone()}, path, {"format": FORMAT, "about": about})
+    for look in (bundled_name, bundled_dataset):
+        if look is bundled_name and about.startswith('{"dataset": "x"'):
+            continue
+        with pytest.raises(DataError, match=r"a\.bundle: is damaged"):
+            look(path)
+
+
+@pytest.mark.parametrize("content", ["[1]", "3", '"x"', "", "{"])
+def test_a_bank_that_describes_nothing(tmp_path, content):
+    RowStore(tmp_path, 6, {})
+    (tmp_path / "bank.json").write_text(content)
+    with pytest.raises(DataError, match="describes other features"):
+        RowStore(tmp_path, 6, {})
