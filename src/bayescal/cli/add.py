@@ -58,7 +58,7 @@ def add(
     manifest = read_data(more, Reading(layout, class_from_name, columns))
     if environment is not None:
         manifest = _from(manifest, environment)
-    chosen = choose_training_data(manifest, [], None, None, 1, cache or AUTO)
+    chosen = choose_training_data(manifest, [], None, None, 1, cache or AUTO, progress=shows_progress())
     old = load_model(model, backbone, taken_device(device))
     if chosen.manifest.environments == (ONLY_ENVIRONMENT,) and ONLY_ENVIRONMENT not in map(str, old.environments):
         note(

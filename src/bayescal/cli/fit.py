@@ -196,7 +196,9 @@ def fit(
     from bayescal.features import AUTO as AUTO_CACHE
 
     manifest = read_data(data, reading, *words)
-    chosen = choose_training_data(manifest, leave_out or [], shots, val_shots, seed, cache or AUTO_CACHE)
+    chosen = choose_training_data(
+        manifest, leave_out or [], shots, val_shots, seed, cache or AUTO_CACHE, progress=shows_progress(quiet)
+    )
     screen = out()
     if not quiet:
         print_found(screen, chosen)

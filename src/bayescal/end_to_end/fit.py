@@ -112,6 +112,7 @@ class Readable:
 
 def _readable(manifest: Manifest, validation: np.ndarray | None, contents: ContentIndex | None) -> Readable:
     contents = contents or ContentIndex.of(manifest.paths, usable_cores(), default_folder())
+    contents.fetched.clear()  # training reads every image many times, from where it lies
     problems = contents.problems
     kept = np.array([i for i in range(len(manifest)) if i not in problems], dtype=np.int64)
     if problems:

@@ -256,7 +256,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         words: dict[str, Words],
     ) -> LabelledImages:
         if isinstance(images, Manifest):
-            images = choose_training_data(images, [], self.shots, self.val_shots, int(self.seed), self.cache)
+            images = choose_training_data(
+                images, [], self.shots, self.val_shots, int(self.seed), self.cache, progress=self.verbose
+            )
         if not isinstance(images, TrainingData):
             return LabelledImages.from_lists(images, classes, environments, validation, **words)
         if not (classes is None and environments is None and validation is None):

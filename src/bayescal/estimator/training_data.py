@@ -34,6 +34,7 @@ def choose_training_data(
     val_shots: int | None,
     seed: int,
     cache: str | Path | None = AUTO,
+    progress: bool = False,
 ) -> TrainingData:
     """Leave out environments; respect the manifest's splits, and refuse images that occur in two of them.
 
@@ -42,7 +43,7 @@ def choose_training_data(
     allowed = ~in_environments(manifest, leave_out, "--leave-out")
     if not allowed.any():
         raise DataError("--leave-out names every environment: none is left to learn from")
-    contents = _refuse_leaks(manifest, cache_folder(cache))
+    contents = _refuse_leaks(manifest, cache_folder(cache), progress)
     train, val = _parts(manifest, allowed)
     if not train.any():
         raise DataError("the environments that are not left out have no image with the split train")
@@ -80,11 +81,11 @@ def _index(manifest: Manifest, environment: str) -> int:
     return manifest.environments.index(environment)
 
 
-def _refuse_leaks(manifest: Manifest, cache: Path | None) -> ContentIndex | None:
+def _refuse_leaks(manifest: Manifest, cache: Path | None, progress: bool) -> ContentIndex | None:
     """Refuse a manifest that has one image in two splits, by content; what was hashed for it, if there are splits."""
     if not _has_splits(manifest):
         return None
-    contents = ContentIndex.of(manifest.paths, usable_cores(), cache)  # what is unreadable is reported later, in fit
+    contents = ContentIndex.of(manifest.paths, usable_cores(), cache, progress)  # what is unreadable is said in `fit`
     split_from_manifest(manifest, contents.hexes())
     return contents
 
