@@ -54,7 +54,10 @@ def in_child(*arguments: Any, kill_after: float | None = None) -> tuple[int, flo
         if done:
             return os.waitstatus_to_exitcode(status), time.monotonic() - started
         time.sleep(0.002)
-    os.killpg(child, signal.SIGKILL)
+    try:
+        os.killpg(child, signal.SIGKILL)
+    except ProcessLookupError:  # so early that it has no group of its own yet
+        os.kill(child, signal.SIGKILL)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), time.monotonic() - started
 
 

@@ -20,7 +20,7 @@ from benches import record, short_trainings
 from command_line import left_in, make_shapes, run
 from old_files import OLD
 
-pytestmark = pytest.mark.xdist_group("bench")
+pytestmark = pytest.mark.xdist_group("faults")
 LONG = "m" * 250  # beside which `.NAME.checkpoints` has to be cut
 
 
@@ -68,6 +68,17 @@ def test_checkpoints_of_a_model_that_is_done_go_with_the_next_fit(tmp_path, name
     finished = checkpoints_of(model_of(tmp_path / name, 50), seconds=60)
     with checkpoint_folder(tmp_path / "other", goes_after=BaseException):
         assert not finished.exists()
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_checkpoints_that_were_half_removed_go_too(tmp_path, empty):
+    """Whoever removes a file changes its folder: that is no sign of life."""
+    left = checkpoints_of(model_of(tmp_path / "model", 50), seconds=60)
+    if empty:
+        (left / "0.safetensors").unlink()
+    age(left, 20)
+    with checkpoint_folder(tmp_path / "other", goes_after=BaseException):
+        assert not left.exists()
 
 
 def test_checkpoints_of_trainings_that_are_not_done_stay(tmp_path):

@@ -216,7 +216,7 @@ def test_no_table_holds_a_formula_unless_it_is_asked_for(raw, tmp_path):
     assert (suggested_rows[0]["environment"], suggested_rows[0]["guess"]) == (shown("@d"), shown("=e"))
 
 
-@pytest.mark.xdist_group("bench")
+@pytest.mark.xdist_group("faults")
 def test_a_data_set_may_be_called_like_markup(pictures, tmp_path):
     """`[/red]` ended `bench` in an error of the library that prints its tables."""
     options = ["--methods", "clip", "--seeds", 1, "--shots", 3, "--val-shots", 2, "-o", tmp_path]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from bayescal.methods.contract import Runs
 from bayescal.training.loop import train
-from speed import bank, compare, extraction, imports, measure, names, pacs, stack, step
+from speed import bank, compare, extraction, imports, manifests, measure, names, pacs, stack, step
 
 WORDS = {"X": 1, ".": 2, "dog": 3, "cat": 4, "guitar": 5, "art": 6, "painting": 7, "photo": 8}
 CLASSES, ENVIRONMENTS = ("dog", "cat", "guitar"), ("art painting", "photo")
@@ -224,3 +224,12 @@ def test_the_gpu_benchmark_says_when_there_is_no_gpu(monkeypatch, capsys):
         gpu.main()
     assert ended.value.code == 2
     assert "there is no GPU that torch can use" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_long_lists_and_large_folders_are_made_and_read(tmp_path):
+    manifests.write_table(tmp_path / "table.csv", 300)
+    manifests.write_folder(tmp_path / "images", 800)
+    table, folder = manifests.read(tmp_path / "table.csv"), manifests.read(tmp_path / "images")
+    assert (table["images"], folder["images"]) == (300, 800)
+    assert all(found["memory MB"] >= 0 for found in (table, folder))

@@ -3,6 +3,7 @@
 import contextlib
 import shlex
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bayescal.cli.options import is_from_here
 from bayescal.cli.screen import count, near, note, percent, plain_table
 from bayescal.estimator.artifact import CONFIG
-from bayescal.util.atomic import beside
+from bayescal.util.atomic import PAUSE, beside
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,7 +56,8 @@ def _disk_refused(error: BaseException | None) -> bool:
 def _clear_finished(parent: Path) -> None:
     """Remove the checkpoints of models that are done: their process was killed just before it could.
 
-    What changed in the folder after the model was written belongs to a training that is to take the model's place.
+    What was written there after the model belongs to a training that is to take the model's place. A folder with
+    nothing in it was made a moment ago, or its process was killed while it removed it.
     """
     with contextlib.suppress(OSError):
         left = set(parent.glob(f".*.{CHECKPOINTS}"))
@@ -63,8 +65,9 @@ def _clear_finished(parent: Path) -> None:
             folder = beside(model.parent, CHECKPOINTS)  # which cuts long names
             if folder not in left:
                 continue
-            newest = max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
-            if model.stat().st_mtime >= newest:
+            written = [path.stat().st_mtime for path in folder.iterdir()]
+            over = model.stat().st_mtime >= max(written) if written else time.time() - folder.stat().st_mtime > PAUSE
+            if over:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
