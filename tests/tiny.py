@@ -23,7 +23,7 @@ class Posterior:
 class Defaults:
     """Training defaults for the tiny tower."""
 
-    learning_rate, epochs, batch_size, n_context, context_init = 0.05, 3, 8, 4, ""
+    learning_rate, epochs, batch_size, n_context, context_init, class_specific = 0.05, 3, 8, 4, "", False
     posterior, views, template = Posterior, 0, "a photo of a {}."
     adapter_ratio, cache_alpha, cache_beta, cache_alpha_max, network_weight_decay = 0.2, 1.0, 5.0, 20.0, 0.0
 

@@ -52,6 +52,8 @@ PAPER: Space = {
     "beta": number(1.0),
     "initial_scale": number(0.3),
 }
+# CoOp's classes share one context at first, whatever suits a backbone; the CAL family's do by the data sets' ranges.
+SHARED: Space = {"class_specific": PAPER["class_specific"]}
 # The paper's prompt, for backbones whose own default is another: 16 random vectors and the step that suits them.
 SIXTEEN = {"n_context": 16, "context_init": "", "learning_rate": 0.002}
 ABLATIONS = {"env": "L_E", "irm": "L_IRM", "orth": "L_orth"}
@@ -68,7 +70,7 @@ def _own_variants() -> dict[str, MethodVariant]:
                 method,
                 f"{get_method(method).title} (16 random vectors)",
                 SIXTEEN,
-                PAPER if method == "bayes-cal" else {},
+                {"bayes-cal": PAPER, "coop": SHARED}.get(method, {}),
             )
             for method in ("coop", "cal", "bayes-cal")
         ),
@@ -95,4 +97,4 @@ def get_variant(key: str | type[Method]) -> MethodVariant:
         return own
     method = get_method(key)  # an unknown name is answered with the nearest one
     reference = method_reference(method)
-    return MethodVariant(reference, reference, method.title)
+    return MethodVariant(reference, reference, method.title, space=SHARED if reference == "coop" else {})

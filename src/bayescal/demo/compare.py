@@ -29,9 +29,9 @@ from bayescal.training.runs import Run, RunResult
 from bayescal.training.stack import train_runs
 
 POSTERIOR_SAMPLES = 20
-# What is tried besides a method's defaults, as far as it has these options: a context of its own for each class. Where
-# names say nothing, a context that classes share cannot tell them apart. (Bayes-CAL has one by default.)
-TRIED: Sequence[Mapping[str, Any]] = ({}, {"class_specific": True})
+# What is tried, as far as a method has these options: one context for all classes, and a context of its own for each.
+# Where names say nothing, a context that classes share cannot tell them apart. (Bayes-CAL tries its default alone.)
+TRIED: Sequence[Mapping[str, Any]] = ({"class_specific": False}, {"class_specific": True})
 
 
 @dataclass(frozen=True)
@@ -102,9 +102,10 @@ def _outcome(method: str, title: str, scores: Sequence[Scores]) -> Outcome:
 
 
 def configs(method: str, backbone: Backbone) -> list[Config]:
-    """The settings that a method tries, its defaults first."""
+    """The settings that a method tries."""
     space = get_method(method).space
-    given = [{name: value for name, value in tried.items() if name in space} for tried in TRIED]
+    tried = ({},) if get_method(method).has_posterior else TRIED
+    given = [{name: value for name, value in own.items() if name in space} for own in tried]
     found = [default_config(space, backbone.defaults, **own) for own in given]
     return [config for i, config in enumerate(found) if config not in found[:i]]
 

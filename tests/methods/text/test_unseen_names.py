@@ -92,7 +92,8 @@ def test_a_context_per_image_carries_over_to_new_names(mini):
         problem = Problem(tower, tokenize, 100.0, *images(base, 2, 0), base, ("one", "other"))
         test, truth, _ = images(new, 20, 2)
         accuracy = {
-            name: new_accuracy(name, problem, mini.defaults, new, test, truth, **options) for name in ("coop", "cocoop")
+            name: new_accuracy(name, problem, mini.defaults, new, test, truth, **options, **own)
+            for name, own in (("coop", {"class_specific": False}), ("cocoop", {}))
         }
         gains.append(accuracy["cocoop"] - accuracy["coop"])
     assert sum(gains) / len(gains) > 0.05

@@ -36,9 +36,9 @@ FORMAT = 1
 SAMPLES = 20
 # Methods with their own defaults, trained on the same images; those without gradient need no epochs chosen either.
 SINGLES = (
-    Member("coop", "CoOp", "coop"),
+    Member("coop", "CoOp", "coop", {"class_specific": False}),
     Member("coop-class", "CoOp, class-specific", "coop", {"class_specific": True}),
-    Member("cal", "CAL", "cal"),
+    Member("cal", "CAL", "cal", {"class_specific": False}),
     Member("taskres", "TaskRes", "taskres"),
     Member("clip-adapter", "CLIP-Adapter", "clip-adapter"),
     Member("tip-adapter-f", "Tip-Adapter-F", "tip-adapter-f"),

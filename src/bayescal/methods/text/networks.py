@@ -62,7 +62,7 @@ class PromptNetwork(TaskNetwork):
         "n_context": setting(lambda b: b.n_context),
         "context_init": setting(lambda b: b.context_init),  # words, or "" for N(0, 0.02²)
         "position": setting("end", choice("end", "middle")),
-        "class_specific": setting(False, choice(True, False)),
+        "class_specific": setting(lambda b: b.class_specific, choice(True, False)),
     }
     random_scale = 0.02
 
