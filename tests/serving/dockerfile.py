@@ -144,9 +144,13 @@ def _base(root: Path, installed: Sequence[str]) -> None:
         there / "lib" / version, local / "lib" / version, copy_function=_link, ignore=left_out, dirs_exist_ok=True
     )
     if installed:
-        (local / "lib" / version / "site-packages" / "installed.pth").write_text("\n".join(installed))
         subprocess.run([local / "bin" / "python", "-m", "ensurepip"], check=True, capture_output=True)
         (local / "bin" / "pip").symlink_to("pip3")
+    own = local / "lib" / version / "site-packages"
+    for package in (path for folder in installed for path in Path(folder).iterdir()):
+        # Links, and not the folder itself on the path: what pip exchanges (this very package) it removes where it finds it.
+        if "bayescal" not in package.name and package.suffix != ".pth" and not (own / package.name).exists():
+            (own / package.name).symlink_to(package)
 
 
 def _link(source: str, target: str) -> None:

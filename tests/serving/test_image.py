@@ -140,7 +140,10 @@ def training(place) -> Image:
         pytest.skip("a step gives folders to another user, which root alone may do")
     own = place / "wheels-of-hatchling"
     given = offline(write_wheels(["hatchling"], own))
-    return build(TRAIN, ROOT, place / "train", given, installed=[here()])
+    before = sorted(os.listdir(here()))
+    image = build(TRAIN, ROOT, place / "train", given, installed=[here()])
+    assert sorted(os.listdir(here())) == before, "the packages of this Python stay as they are"
+    return image
 
 
 def test_the_training_image_installs_from_the_lock_file_and_runs(training):
