@@ -67,11 +67,16 @@ SEARCHED = [  # on the validation images
 ]
 SETTINGS: dict[str, list[Config]] = {
     "clip": product(template=TEMPLATES),
-    "coop": product(learning_rate=[0.02, 0.1, 0.4], class_specific=[False, True], epochs=[30, 100]),
+    "coop": [
+        *product(learning_rate=[0.02, 0.1, 0.4], class_specific=[False, True], epochs=[30, 100]),
+        *product(learning_rate=[0.002, 0.01, 0.05], class_specific=[False], epochs=[30]),
+    ],
     "cal": product(learning_rate=[0.02, 0.1], class_specific=[False, True], epochs=[30, 100]),
     "bayes-cal": [
-        *product(beta=[1.0, 0.3, 0.1, 0.03], class_specific=[True, False]),
-        *product(beta=[0.3, 0.1], prior_scale=[0.5], learning_rate=[0.05]),
+        *product(beta=[1.0, 0.3, 0.1, 0.03], class_specific=[True, False], learning_rate=[0.02], epochs=[200]),
+        *product(beta=[0.3, 0.1], prior_scale=[0.5], learning_rate=[0.05], epochs=[200]),
+        *product(beta=[1.0, 0.3, 0.1], learning_rate=[0.005, 0.01], epochs=[30, 60]),
+        *product(beta=[0.1, 0.03], prior_scale=[0.5], learning_rate=[0.01], epochs=[60]),
     ],
     "bayes-cal-mixed": [{}],
     "clip-adapter": [
