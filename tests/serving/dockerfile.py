@@ -148,7 +148,7 @@ def _base(root: Path, installed: Sequence[str]) -> None:
         (local / "bin" / "pip").symlink_to("pip3")
     own = local / "lib" / version / "site-packages"
     for package in (path for folder in installed for path in Path(folder).iterdir()):
-        # Links, and not the folder itself on the path: pip removes what it exchanges (this very package) where it finds it.
+        # Links, not the folder itself on the path: pip removes what it exchanges (this very package) where it finds it.
         if "bayescal" not in package.name and package.suffix != ".pth" and not (own / package.name).exists():
             (own / package.name).symlink_to(package)
 
