@@ -21,7 +21,8 @@ from bayescal.cli.suggest import _csv as _suggestions_csv
 from bayescal.data.images import read_image
 from bayescal.errors import BayescalWarning
 from bayescal.report.plots import confusion_matrix_figure, save_figure
-from bayescal.util.console import console, harmless
+from bayescal.util.console import console
+from bayescal.util.harmless import harmless
 from benches import record, short_trainings
 from command_line import fit, refused, run
 

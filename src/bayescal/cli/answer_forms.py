@@ -187,7 +187,7 @@ def _shown(answer: Answer, probabilities: bool) -> "list[Text | str]":
     from rich.text import Text
 
     from bayescal.cli.screen import near, percent
-    from bayescal.util.console import one_line
+    from bayescal.util.harmless import one_line
 
     if not answer.ok:
         return [near(answer.image), Text("unreadable", style="red")]

@@ -11,7 +11,7 @@ from bayescal.data import Manifest, few_shot_split
 from bayescal.data.datasets.base import Dataset, Fold
 from bayescal.data.inspection import find_copies, read_contents
 from bayescal.errors import DataError
-from bayescal.util.console import indented, one_line
+from bayescal.util.harmless import indented, one_line
 
 SHOWN = 5  # examples of a finding
 ROWS = 70  # classes in a table; above that, only the smallest and largest cells are said

@@ -8,7 +8,7 @@ import typer
 
 from bayescal.cli.options import Cache, Device, Model, MovedBackbone, RawCsv
 from bayescal.errors import BayescalError, DataError
-from bayescal.util.console import one_line
+from bayescal.util.harmless import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

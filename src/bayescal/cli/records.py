@@ -10,7 +10,7 @@ from bayescal.cli.bench import Storage
 from bayescal.cli.options import Force, RawCsv
 from bayescal.cli.screen import Screen, count, out, plain_table, tell
 from bayescal.errors import BayescalError, DataError
-from bayescal.util.console import indented
+from bayescal.util.harmless import indented
 
 if TYPE_CHECKING:
     from bayescal.benchmark.store import Store

@@ -26,7 +26,7 @@ class Screen:
     """stdout for results that other programs read (CSV, JSON): to the last letter, but a terminal obeys none of it."""
 
     def write(self, text: str) -> int:
-        from bayescal.util.console import harmless
+        from bayescal.util.harmless import harmless
 
         return sys.stdout.write(harmless(text) if sys.stdout.isatty() else text)
 
@@ -51,14 +51,14 @@ def say(label: str, message: str, style: str) -> None:
     """A message to stderr with a coloured label, never wrapped: paths and commands can be copied out of it."""
     from rich.text import Text
 
-    from bayescal.util.console import indented
+    from bayescal.util.harmless import indented
 
     err().print(Text.assemble((f"{label}: ", style), indented(message)), soft_wrap=True)
 
 
 def tell(message: str) -> None:
     """Something about the work that is neither a result nor a warning."""
-    from bayescal.util.console import indented
+    from bayescal.util.harmless import indented
 
     err().print(indented(message), soft_wrap=True)
 
@@ -75,7 +75,7 @@ def plain_table(*columns: str, numbers: Sequence[str] = ()) -> "Table":
     """A table without lines; the columns in `numbers` are aligned to the right. A cell of text is one line."""
     from rich.box import SIMPLE_HEAD
 
-    from bayescal.util.console import one_line
+    from bayescal.util.harmless import one_line
 
     table = _lines()(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for column in columns:
@@ -87,7 +87,7 @@ def plain_table(*columns: str, numbers: Sequence[str] = ()) -> "Table":
 def _lines() -> "type[Table]":
     from rich.table import Table
 
-    from bayescal.util.console import one_line
+    from bayescal.util.harmless import one_line
 
     class Lines(Table):
         def add_row(self, *cells: Any, **more: Any) -> None:
@@ -108,7 +108,7 @@ def count(number: int, noun: str) -> str:
 
 def near(path: str | os.PathLike[str]) -> str:
     """A path as one would type it: relative where it lies below the current folder."""
-    from bayescal.util.console import one_line
+    from bayescal.util.harmless import one_line
 
     if "://" in os.fspath(path):  # a URL
         return one_line(os.fspath(path))

@@ -12,7 +12,7 @@ from pathlib import Path
 from bayescal.data.archives import is_archive_name, members, stem
 from bayescal.data.remote import is_url, is_url_folder, list_below
 from bayescal.errors import DataError
-from bayescal.util.console import one_line
+from bayescal.util.harmless import one_line
 
 # fmt: off
 IMAGE_SUFFIXES = frozenset({

@@ -16,7 +16,7 @@ from PIL import Image
 from bayescal.data.archives import read_member, split_member
 from bayescal.data.remote import is_url, read_url
 from bayescal.errors import DataError
-from bayescal.util.console import one_line
+from bayescal.util.harmless import one_line
 
 ImageSource = str | os.PathLike[str] | bytes | bytearray | memoryview | IO[bytes] | Image.Image | np.ndarray
 

@@ -16,7 +16,7 @@ from bayescal.features.decode import ImageRequest, Rows
 from bayescal.features.extract import name_of
 from bayescal.features.memory_rows import Store
 from bayescal.features.store import make_keys
-from bayescal.util.console import one_line
+from bayescal.util.harmless import one_line
 from bayescal.util.progress import Bar, progress_bar
 
 _BLOCK = 1 << 16  # rows that are looked up at once
