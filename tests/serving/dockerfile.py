@@ -19,7 +19,9 @@ from functools import cache
 from pathlib import Path
 
 _ABSOLUTE = re.compile(r"(?<![\w.:/-])/(?=\w)")  # the beginning of a path, and not the middle of a path or an address
+# EXTERNALLY-MANAGED: the base image has none, so that its pip installs; Pythons of uv and of distributions have one.
 _LEFT_OUT = ("test", "site-packages", "idlelib", "tkinter", "turtledemo", "lib2to3", "config-*", "*.a")
+_LEFT_OUT += ("dist-packages", "EXTERNALLY-MANAGED")
 
 
 def instructions(dockerfile: Path) -> list[tuple[str, str]]:
@@ -148,9 +150,22 @@ def _base(root: Path, installed: Sequence[str]) -> None:
         (local / "bin" / "pip").symlink_to("pip3")
     own = local / "lib" / version / "site-packages"
     for package in (path for folder in installed for path in Path(folder).iterdir()):
-        # Links, not the folder itself on the path: pip removes what it exchanges (this very package) where it finds it.
-        if "bayescal" not in package.name and package.suffix != ".pth" and not (own / package.name).exists():
-            (own / package.name).symlink_to(package)
+        _lend(package, own)
+
+
+def _lend(package: Path, own: Path) -> None:
+    """What is installed elsewhere, as pip finds it there, but cannot remove it.
+
+    pip follows links when it removes a distribution, and removes what RECORD lists: so there is none. Nor is this very
+    package, which pip is to install.
+    """
+    at = own / package.name
+    if "bayescal" in package.name or package.suffix == ".pth" or package.name == "__pycache__" or at.exists():
+        return
+    if package.suffix == ".dist-info":
+        shutil.copytree(package, at, ignore=shutil.ignore_patterns("RECORD"))
+    else:
+        at.symlink_to(package)
 
 
 def _link(source: str, target: str) -> None:
@@ -191,6 +206,7 @@ def confined(root: Path, user: str, locked: bool) -> list[str]:
         return []
     number, group = user.split(":")
     drop = ["setpriv", "--reuid", number, "--regid", group, "--clear-groups", "--bounding-set=-all", "--no-new-privs"]
+    drop += ["--pdeathsig", "KILL"]  # tests that are killed leave no server behind
     return [*(read_only(root) if locked and mounts() else []), *drop]
 
 

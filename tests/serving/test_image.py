@@ -133,17 +133,45 @@ def test_nothing_in_the_image_can_be_written(image, running):
     assert "Read-only file system" in done.stderr
 
 
+def distributions() -> dict[str, int]:
+    """What is installed here, with the time at which each entry was changed: pip writes RECORD, or removes it."""
+    return {
+        str(path): path.stat().st_mtime_ns for path in Path(here()).iterdir() if path.suffix in (".dist-info", ".pth")
+    }
+
+
 @pytest.fixture(scope="module")
 def training(place) -> Image:
     """What deploy/train.Dockerfile makes. pip finds its packages installed, at versions that the lock file allows."""
     if os.geteuid() != 0:
         pytest.skip("a step gives folders to another user, which root alone may do")
     own = place / "wheels-of-hatchling"
-    given = offline(write_wheels(["hatchling"], own))
-    before = sorted(os.listdir(here()))
+    given = offline(write_wheels(["hatchling"], own)) | {"PYTHONDONTWRITEBYTECODE": "1"}  # beside links: elsewhere
+    before = distributions()
     image = build(TRAIN, ROOT, place / "train", given, installed=[here()])
-    assert sorted(os.listdir(here())) == before, "the packages of this Python stay as they are"
+    assert distributions() == before, "the packages of this Python stay as they are"
     return image
+
+
+def test_pip_of_an_image_cannot_remove_what_the_image_borrows(place):
+    """Its packages are links to those of the Python that runs the tests: here, to one made for this test."""
+    site = place / "site"
+    files = {
+        "borrowed/__init__.py": "",
+        "borrowed-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: borrowed\nVersion: 1.0\n",
+    }
+    files["borrowed-1.0.dist-info/RECORD"] = "".join(
+        f"{name},,\n" for name in [*files, "borrowed-1.0.dist-info/RECORD"]
+    )
+    for name, text in files.items():
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text(text)
+    (place / "Dockerfile").write_text("FROM python:3.12-slim\nWORKDIR /build\n")
+    image = build(place / "Dockerfile", ROOT, place / "borrower", offline(place / "none"), installed=[str(site)])
+    assert "borrowed" in image.run(["pip", "list"]).stdout
+    done = image.run(["pip", "uninstall", "--yes", "borrowed"])
+    assert "RECORD" in done.stderr, done.stdout
+    assert {str(path.relative_to(site)) for path in site.rglob("*") if path.is_file()} == set(files)
 
 
 def test_the_training_image_installs_from_the_lock_file_and_runs(training):
