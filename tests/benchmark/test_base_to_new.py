@@ -12,6 +12,7 @@ from bayescal.benchmark.prepared import prepare_dataset
 from bayescal.benchmark.study import Trial
 from bayescal.data.datasets import open_dataset
 from bayescal.errors import BayescalError, DataError
+from bayescal.evaluation.calibration import MARGIN
 from bayescal.evaluation.selection import get_rule
 from bayescal.methods.contract import predict
 from bayescal.training.stack import train_runs
@@ -143,7 +144,7 @@ def test_each_label_space_has_a_threshold_from_as_many_names(seen, named, few_sa
     probs, truth = answers(result, run, named, val, BASE + NEW, few_samples)
     right = probs.max(1)[probs.argmax(1) == truth]
     (one, two) = (record.new[f"ood/all/{kind}"].threshold for kind in ("base", "new"))
-    assert one == two == pytest.approx(right.min() - 1e-6)  # fewer than 20 right answers: the least sure of them
+    assert one == two == pytest.approx(right.min() - MARGIN)  # fewer than 20 right answers: the least sure of them
     # Two names are new and two are base, so there is one choice of as many base names: all of them.
     assert record.new["ood/own/new"].threshold == record.scores["val"].threshold > one
 
@@ -173,7 +174,7 @@ def test_a_threshold_for_two_new_names_comes_from_pairs_of_three_base_names(name
             images = val[np.isin(val, rows_of(named, words, True))]
             probs, truth = answers(result, run, named, images, words, few_samples)
             right += probs.max(1)[probs.argmax(1) == truth].tolist()
-        assert record.new["ood/own/new"].threshold == pytest.approx(min(right) - 1e-6)
+        assert record.new["ood/own/new"].threshold == pytest.approx(min(right) - MARGIN)
         assert record.new["ood/own/new"].threshold != record.scores["val"].threshold
 
 

@@ -55,7 +55,10 @@ def test_what_is_added_to_a_record_is_added_there_too(prepared, store, tmp_path,
 
 
 def hangs_on_its_second_shard(node: str, log):
-    """An `add_to_record` that writes down every stack as it ends, and never ends the second one on one of the nodes."""
+    """An `add_to_record` that writes down every stack as it ends, and never ends the second one on one of the nodes.
+
+    Other nodes wait until that one has begun: otherwise they may have done everything before it starts.
+    """
 
     def add_to_record(results, first):
         import ray
@@ -65,6 +68,9 @@ def hangs_on_its_second_shard(node: str, log):
         (log / f"{at}-{before}").write_text(first.key)
         if at == node and before == 1:
             time.sleep(600)
+        deadline = time.monotonic() + 120
+        while at != node and not (log / f"{node}-1").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
         return [{} for _ in results]
 
     return add_to_record

@@ -10,9 +10,9 @@ MLP = D * 256 + 256 + 256 * 64 + 64 + 64 * C + C
 W2V = 300 * 600 + 600 + 600 * D + D
 BY_HAND = {
     "clip": 0,
-    "coop": M * W,
-    "cal": 2 * M * W,
-    "bayes-cal": 2 * (C + E) * M * W,  # a context for each name
+    "coop": C * M * W,  # a context for each name
+    "cal": (C + E) * M * W,
+    "bayes-cal": 2 * (C + E) * M * W,
     "cal-lv": (C + E) * D,
     "bayes-cal-lv": 2 * (C + E) * D,
     "taskres": C * D,
