@@ -174,10 +174,10 @@ def test_names_the_backbone_does_not_know_are_noted(tmp_path):
             (tmp_path / "data" / where / name).mkdir(parents=True)
             shape("dog", where, number).save(tmp_path / "data" / where / name / "0.png")
     result = run("data", "check", tmp_path / "data", "--shots", 1, "--val-shots", 0)
-    assert result.code == 0, result.out
+    assert result.code == 1, result.out  # `fit` would refuse it
     assert "Note: backbone 'mini 2' has never seen the words of these 2 names: 'lymphoma', 'melanoma'. " in result.out
     assert '--class-words FILE.json, or class_words= in Python, with {"NAME": "plain words"}' in result.out
-    assert "cannot tell the names 'lymphoma' and 'melanoma' apart" in result.out
+    assert "Problem: backbone 'mini 2' cannot tell the names 'lymphoma' and 'melanoma' apart" in result.out
     other = run("data", "check", tmp_path / "data", "--shots", 1, "--val-shots", 0, "--backbone", "RN50:openai")
     assert "melanoma'" not in other.out
 

@@ -6,6 +6,7 @@ Only images that some set names are encoded (of ColoredMNIST's 60,000 digits a s
 classes are kept for new names (base-to-new).
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,12 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bayescal.backbones.checks import name_notes
 from bayescal.backbones.mini import label
 from bayescal.benchmark.splits import EvalSplits, draw_splits, leave_out
 from bayescal.data.datasets.base import Dataset, Fold
 from bayescal.data.manifest import Manifest
 from bayescal.data.splits import Hashes
-from bayescal.errors import DataError
+from bayescal.errors import BayescalWarning, DataError
 from bayescal.training.problem import Problem
 
 if TYPE_CHECKING:
@@ -162,6 +164,7 @@ def prepare_dataset(
     from bayescal.features import AUTO, FeatureBank
     from bayescal.features.extract import compute
 
+    _warn_of_names(manifest, backbone.name)
     shots, val_shots = shots or dataset.shots, val_shots or dataset.val_shots
     bank = FeatureBank(backbone, cache or AUTO, encoder=encoder or compute)
     contents = bank.contents(manifest.paths, progress=progress)
@@ -192,6 +195,14 @@ def prepare_dataset(
         problem = replace(problem, views=seen.to(device), view_rows=view_rows.to(device))
     backbone_info = BackboneInfo(portable_name(backbone.name), backbone.fingerprint, backbone.defaults, views)
     return PreparedDataset(dataset, manifest, tuple(hashes), backbone_info, problem, rows, shots, val_shots, found)
+
+
+def _warn_of_names(manifest: Manifest, backbone: str) -> None:
+    """Trained all the same: published data sets are what they are."""
+    notes = name_notes(backbone, manifest.class_words, "class", manifest.classes)
+    for said in (notes.alike, notes.strange):
+        if said:
+            warnings.warn(said, BayescalWarning, stacklevel=3)
 
 
 def _encode(

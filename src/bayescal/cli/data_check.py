@@ -41,6 +41,10 @@ def examine(
     """
     contents = read_contents(manifest, progress)
     problems, notes = [], []
+    if len(manifest.classes) < 2:
+        problems.append(
+            f"one class only ({', '.join(manifest.classes)}): there is nothing to tell apart, and `fit` refuses it"
+        )
     if contents.unreadable:
         problems.append(_finding(f"{count(len(contents.unreadable), 'image')} cannot be read", contents.unreadable))
     copies = find_copies(manifest, contents.hashes)
@@ -55,16 +59,18 @@ def examine(
             verb = "is" if len(groups) == 1 else "are"
             sink.append(_finding(f"{count(len(groups), 'image')} {verb} {said} (same content)", pairs))
     drawn, refused = _draw(dataset, manifest, contents.hashes, shots, val_shots, own)
-    return Report(problems + refused, notes + drawn + _words(manifest, backbone))
+    alike, strange = _words(manifest, backbone)
+    return Report(problems + refused + alike, notes + drawn + strange)
 
 
-def _words(manifest: Manifest, backbone: str) -> list[str]:
-    """Notes about names that the backbone's text tower does not know or cannot tell apart."""
+def _words(manifest: Manifest, backbone: str) -> tuple[list[str], list[str]]:
+    """About names that the backbone's text tower cannot tell apart, which `fit` refuses, and those it does not know."""
     from bayescal.backbones.checks import name_notes
 
-    classes = name_notes(backbone, manifest.class_words)
-    several = len(manifest.environments) > 1  # the name of the only one is never read
-    return classes + (name_notes(backbone, manifest.environment_words, "environment") if several else [])
+    found = [name_notes(backbone, manifest.class_words, "class", manifest.classes)]
+    if len(manifest.environments) > 1:  # the name of the only one is never read
+        found.append(name_notes(backbone, manifest.environment_words, "environment", manifest.environments))
+    return [f.alike for f in found if f.alike], [f.strange for f in found if f.strange]
 
 
 def _draw(

@@ -2,15 +2,13 @@
 
 import re
 import unicodedata
-import warnings
 from collections.abc import Mapping, Sequence
 
-from bayescal.errors import BayescalWarning, DataError
+from bayescal.errors import DataError
 from bayescal.util.suggest import did_you_mean
 
 # "001.Black_footed_Albatross": the number is not part of the name. "3.5 inch" keeps its number.
 _NUMBER_PREFIX = re.compile(r"^(?:\d+\.\s*)+(?=[^\d\s.])")
-_SHOWN = 5
 
 
 def to_words(name: str) -> str:
@@ -32,7 +30,7 @@ def _split_camel_case(text: str) -> str:
 
 
 def check_names(names: Sequence[str], kind: str, words: Sequence[str] | None = None) -> None:
-    """Refuse names that no text tower could tell apart, and warn about those it may not understand.
+    """Refuse names that no text tower could tell apart.
 
     `kind` is "class" or "environment"; `words` is what the text tower will be shown, `to_words` unless given.
     """
@@ -50,16 +48,6 @@ def check_names(names: Sequence[str], kind: str, words: Sequence[str] | None = N
                 f'"{shown}". Give them different words, or merge them.'
             )
         first_with[same] = name
-    strange = [name for name, shown in zip(names, words, strict=True) if not _is_plain(shown)]
-    if strange:
-        more = f" and {len(strange) - _SHOWN} more" if len(strange) > _SHOWN else ""
-        warnings.warn(
-            f"The model's text tower was trained on English, and these {kind} names are not plain English: "
-            f"{', '.join(strange[:_SHOWN])}{more}. It will do better with words: {kind}_words="
-            f"{{{strange[0]!r}: 'the English word'}}.",
-            BayescalWarning,
-            stacklevel=2,
-        )
 
 
 def choose_words(names: Sequence[str], given: Mapping[str, str] | None, kind: str) -> tuple[str, ...]:
@@ -75,10 +63,6 @@ def choose_words(names: Sequence[str], given: Mapping[str, str] | None, kind: st
     words = tuple(" ".join(given[name].split()) if name in given else to_words(name) for name in names)
     check_names(names, kind, words)
     return words
-
-
-def _is_plain(text: str) -> bool:
-    return text.isascii() and any(letter.isalnum() for letter in text)
 
 
 def _has_control_characters(text: str) -> bool:

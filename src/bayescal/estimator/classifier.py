@@ -166,7 +166,10 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         self.classes_, self.environments_ = data.classes, data.environments
         self.class_words_, self.environment_words_ = data.class_words, data.environment_words
         if len(self.classes_) < 2:
-            raise DataError(f"expected at least two classes, found {len(self.classes_)}: {self.classes_.tolist()}")
+            raise DataError(
+                f"expected at least two classes, found {len(self.classes_)}: {self.classes_.tolist()}. A classifier "
+                "tells things apart: add images of something else, under a class of its own."
+            )
         backbone = load_backbone(self.backbone, self.device)
         log.info("fit: %s on %s, %d images, device %s", self.method, backbone.name, len(data), backbone.device)
         bank = FeatureBank(backbone, folder=self.cache)
@@ -297,7 +300,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     ) -> Evaluated:
         """Every number of docs/metrics.md on labelled images, or on all images of a `Manifest`.
 
-        `.judged` has the answer to every image, `.mistakes()` those that were wrong, and
+        `.images` has the answer to every image, `.mistakes()` those that were wrong, and
         `bayescal.report.save_pictures` draws them. Images that cannot be read are left out with a warning; another
         warning says which images the classifier was made from.
         """

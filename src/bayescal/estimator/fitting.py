@@ -133,9 +133,10 @@ def check_words(backbone: Backbone, images: LabelledImages, settings: FitSetting
     """Refuse names that the text tower cannot read or tell apart; say what one environment alone cannot teach."""
     method, n_context = settings.method, settings.options.get("n_context")
     if method is None or method.uses_text:
-        check_prompts(backbone, images.class_words, n_context)
+        check_prompts(backbone, images.class_words, n_context, "class", [*map(str, images.classes)])
     if (method is None or method.reads_environment_names) and len(images.environments) > 1:
-        check_prompts(backbone, images.environment_words, n_context, "environment")
+        names = [*map(str, images.environments)]
+        check_prompts(backbone, images.environment_words, n_context, "environment", names)
     if method is not None and len(images.environments) < 2:
         off = "the IRM term and the environment branch are off, and " if method.alignment_terms else ""
         _warn(f"only one environment: {off}nothing is learned about how environments differ")
