@@ -68,30 +68,30 @@ def split_member(path: str) -> tuple[str, str] | None:
 def members(archive: str) -> Mapping[str, object]:
     """The files in an archive, by name."""
     with _reported(archive):
-        return _opened(archive).places
+        return _opened(archive).members
 
 
-def read_member(archive: str, member: str) -> bytes:
+def read_member(archive: str, name: str) -> bytes:
     """The content of a file in an archive."""
     with _reported(archive):
         opened = _opened(archive)
-        place = opened.places.get(member)
-        if place is None:
-            raise DataError(f"{archive}/{member}: there is no such file in {os.path.basename(archive)}.")
-        if place.size > _LARGEST:
-            raise DataError(f"{archive}/{member}: is too large for an image ({place.size / 1e9:.1f} GB).")
-        return opened.read(place)
+        member = opened.members.get(name)
+        if member is None:
+            raise DataError(f"{archive}/{name}: there is no such file in {os.path.basename(archive)}.")
+        if member.size > _LARGEST:
+            raise DataError(f"{archive}/{name}: is too large for an image ({member.size / 1e9:.1f} GB).")
+        return opened.read(member)
 
 
-class _Place(NamedTuple):
+class _Member(NamedTuple):
     key: int  # where it begins, or its number
     size: int
 
 
 class _Archive(Protocol):
-    places: dict[str, _Place]
+    members: dict[str, _Member]
 
-    def read(self, place: _Place) -> bytes: ...
+    def read(self, member: _Member) -> bytes: ...
 
 
 class _Zip:
@@ -99,14 +99,14 @@ class _Zip:
         self._content = zipfile.ZipFile(stream)  # has a lock of its own
         weakref.finalize(self, stream.close)
         self._infos = self._content.infolist()
-        self.places = {
-            _plain(info.filename): _Place(number, info.file_size)
+        self.members = {
+            _plain(info.filename): _Member(number, info.file_size)
             for number, info in enumerate(self._infos)
             if not info.is_dir()
         }
 
-    def read(self, place: _Place) -> bytes:
-        return self._content.read(self._infos[place.key])
+    def read(self, member: _Member) -> bytes:
+        return self._content.read(self._infos[member.key])
 
 
 class _Tar:
@@ -114,17 +114,17 @@ class _Tar:
         self._stream, self._lock = stream, threading.Lock()
         weakref.finalize(self, stream.close)
         with tarfile.open(fileobj=stream, mode="r:") as content:
-            self.places = {
-                _plain(info.name): _Place(info.offset_data, info.size)
+            self.members = {
+                _plain(info.name): _Member(info.offset_data, info.size)
                 for info in content
                 if info.isreg() and not info.issparse()
             }
 
-    def read(self, place: _Place) -> bytes:
+    def read(self, member: _Member) -> bytes:
         with self._lock:
-            self._stream.seek(place.key)
-            content = self._stream.read(place.size)
-        if len(content) < place.size:
+            self._stream.seek(member.key)
+            content = self._stream.read(member.size)
+        if len(content) < member.size:
             raise EOFError("it ends too early")
         return content
 
@@ -141,7 +141,7 @@ _asked: dict[str, tuple[float, str | None]] = {}  # when, and what was answered
 def _opened(archive: str) -> _Archive:
     """The archive with the list of what is in it; a few stay open. One that has changed is opened anew."""
     with _lock:
-        # Of this process: two that share an open file would move each other's place in it.
+        # Of this process: two that share an open file would move each other's position in it.
         key = (os.getpid(), archive, _remote_version(archive) if is_url(archive) else _version(archive))
         if key in _open:
             _open.move_to_end(key)

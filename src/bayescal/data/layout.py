@@ -10,8 +10,9 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
+from bayescal.data.name_kinds import kind_of
+from bayescal.data.split_names import are_splits, may_be_splits, split_in, split_of
 from bayescal.errors import DataError
 from bayescal.util.suggest import did_you_mean
 
@@ -19,18 +20,8 @@ ENVIRONMENT, CLASS, SPLIT, ANY = "environment", "class", "split", "*"
 EXAMPLES = "environment/class, class, split/class, environment/*/class"
 ONLY_ENVIRONMENT = "all"  # the environment of images that come without one
 
-_SPLITS = {
-    "train": ("train", "training"),
-    "val": ("val", "valid", "validation", "validate", "dev", "development"),
-    "test": ("test", "testing", "eval", "evaluation", "heldout", "holdout"),
-}
-_SPLIT_NAME = re.compile(r"(?P<word>[a-z]+?)(?:set|images?|imgs|data|split)?\d*")
 # fmt: off
-_MONTHS = frozenset({
-    "jan", "january", "feb", "february", "mar", "march", "apr", "april", "may", "jun", "june", "jul", "july", "aug",
-    "august", "sep", "sept", "september", "oct", "october", "nov", "november", "dec", "december",
-})
-_GENERIC = frozenset({
+GENERIC = frozenset({
     "images", "image", "imgs", "img", "photos", "photo", "pictures", "pics", "frames", "files", "data", "raw", "rgb",
     "jpg", "jpeg", "png",
 })
@@ -40,16 +31,21 @@ _CAMERAS = frozenset({
     "image",
 })
 # fmt: on
-_DATES = ("%Y-%m-%d", "%Y-%m", "%Y%m%d", "%d-%m-%Y", "%m-%d-%Y", "%d-%m-%y", "%Y-%j")
+_ANNOTATIONS = frozenset(
+    {
+        "mask",
+        "masks",
+        "annotation",
+        "annotations",
+        "segmentation",
+        "segmentations",
+        "trimap",
+        "trimaps",
+        "groundtruth",
+    }
+)
 _DIGITS = frozenset("0123456789")
 _SHOWN = 4
-
-
-def split_of(name: str) -> str | None:
-    """ "training" → "train", "test2017" → "test"; None for a name that is no split's."""
-    found = _SPLIT_NAME.fullmatch(re.sub(r"[\s_-]", "", name.lower()))
-    word = found["word"] if found else ""
-    return next((split for split, words in _SPLITS.items() if word in words), None)
 
 
 @dataclass(frozen=True)
@@ -135,14 +131,14 @@ def read_labels(where: str, names: Sequence[str], layout: Layout) -> Labels:
         return [own[at[level]].strip() for own in folders] if level in at else [otherwise] * len(names)
 
     splits = column(SPLIT, "")
-    if strange := sorted({name for name in splits if name and split_of(name) is None}):
+    if strange := sorted({name for name in splits if name and split_in(name) is None}):
         raise DataError(
             f"{where}: {_first(strange)} is no split. With {layout}, that folder must be train, val or test."
         )
     return Labels(
         classes or column(CLASS, ""),
         column(ENVIRONMENT, ONLY_ENVIRONMENT),
-        [split_of(name) or "" for name in splits],
+        [split_in(name) or "" for name in splits],
     )
 
 
@@ -158,7 +154,7 @@ def classes_in_names(names: Sequence[str]) -> list[str]:
     said: dict[str, set[str]] = defaultdict(set)
     for name in names:
         found = class_in(name)
-        if found is None or found.lower().strip("_- ") in _CAMERAS | _GENERIC:
+        if found is None or found.lower().strip("_- ") in _CAMERAS | GENERIC:
             return []
         said[name.rpartition("/")[0]].add(found)
     first = next(iter(said.values()), set())
@@ -168,7 +164,7 @@ def classes_in_names(names: Sequence[str]) -> list[str]:
 def find_layout(where: str, names: Sequence[str], class_from_name: bool = False) -> Layout:
     """The layout of images, by their names relative to the top, or `UnclearLayout`."""
     folders = [tuple(part.strip() for part in name.split("/")[:-1]) for name in names]
-    at = _split_level(where, names, folders)
+    at = _split_level(where, names, folders, class_from_name)
     rest = folders if at is None else [own[:at] + own[at + 1 :] for own in folders]
 
     def layout(*levels: str) -> Layout:
@@ -181,6 +177,7 @@ def find_layout(where: str, names: Sequence[str], class_from_name: bool = False)
     depths = sorted({len(own) for own in rest})
     if class_from_name:
         return layout(*((ENVIRONMENT,) if depths[0] > 0 else ()))
+    _refuse_unlabelled(where, names, rest, at)
     if depths[0] == 0:
         _refuse_flat(where, names, rest)
     if depths[0] == 1 and depths[-1] > 1:
@@ -200,23 +197,52 @@ def find_layout(where: str, names: Sequence[str], class_from_name: bool = False)
     return understood
 
 
-def _split_level(where: str, names: Sequence[str], folders: Sequence[tuple[str, ...]]) -> int | None:
+def _split_level(
+    where: str, names: Sequence[str], folders: Sequence[tuple[str, ...]], class_from_name: bool
+) -> int | None:
     """Which of the first three folders is train, val or test throughout."""
-    for level in range(min(3, min(map(len, folders)))):
-        found = {own[level] for own in folders}
-        splits = {name: split_of(name) for name in found}
-        if all(splits.values()):
+    depth = min(map(len, folders))
+    levels = [{own[level] for own in folders} for level in range(min(3, depth))]
+    for level, found in enumerate(levels):
+        if are_splits(found):
             return level
-        if level == 0 and len(set(splits.values()) - {None}) > 1:
-            others = sorted(name for name, split in splits.items() if split is None)
-            marked = sorted(name for name, split in splits.items() if split)
-            raise UnclearLayout(
-                f"{where}: the folders {_first(marked)} look like splits, and {_first(others)} does not. Nothing is "
-                "learned from test images: move what does not belong there elsewhere, or say what the first folder is "
-                "(--layout environment/class if it is an environment)",
-                _described(where, names, [Layout((ENVIRONMENT, CLASS))]) if min(map(len, folders)) > 1 else (),
-            )
+        if level == 0:
+            _refuse_beside_splits(where, names, found, depth)
+    for level, found in enumerate(levels):
+        if may_be_splits(found):
+            _refuse_likely_splits(where, names, level, found, depth, class_from_name)
     return None
+
+
+def _refuse_beside_splits(where: str, names: Sequence[str], found: set[str], depth: int) -> None:
+    """Splits and other folders side by side; a lone "train" among several is a class or an environment."""
+    marked, others = (sorted(name for name in found if bool(split_of(name)) is said) for said in (True, False))
+    several = len({split_of(name) for name in marked}) > 1
+    beside = depth > 1 and len(others) == 1 and {split_of(name) for name in marked} & {"train", "test"}
+    if several or beside:
+        readings = [Layout((ENVIRONMENT, CLASS))] if depth > 1 else []
+        raise UnclearLayout(
+            f"{where}: {_first(marked)} {'looks like a split' if len(marked) == 1 else 'look like splits'}, and "
+            f"{_first(others)} does not. Nothing is learned from test images: move what does not belong there "
+            "elsewhere, or say what the first folder is (--layout environment/class if it is an environment)",
+            _described(where, names, readings),
+        )
+
+
+def _refuse_likely_splits(
+    where: str, names: Sequence[str], level: int, found: set[str], depth: int, class_from_name: bool
+) -> None:
+    usual = ((ENVIRONMENT,), ()) if class_from_name else ((ENVIRONMENT, CLASS), (CLASS,))
+
+    def with_split(levels: tuple[str, ...]) -> Layout:
+        above = (*levels[:level], *(ANY,) * (level - len(levels)))
+        return Layout((*above, SPLIT, *levels[level:]), class_from_name)
+
+    meant = [with_split(levels) for levels in usual if len(levels) < depth]
+    understood = Layout(next(levels for levels in usual if len(levels) <= depth), class_from_name)
+    hint = "" if meant else ". Nothing is learned from test images: put them into folders split/class, or use a list"
+    why = f"but the folders {_first(sorted(found))} look like splits{hint}"
+    _refuse_unclear(where, names, understood, why, meant)
 
 
 def _doubt(folders: Sequence[tuple[str, ...]], depth: int) -> tuple[str, list[tuple[str, ...]]] | None:
@@ -225,12 +251,15 @@ def _doubt(folders: Sequence[tuple[str, ...]], depth: int) -> tuple[str, list[tu
     `folders` of each image, all of them at least `depth` deep; the usual reading is class, or environment/class.
     """
     levels = [{own[i] for own in folders} for i in range(min(depth, 4))]
-    kinds = [_kind(names) for names in levels]
+    kinds = [kind_of(names) for names in levels]
     if depth == 1:
         if kinds[0] == "dates":
             return f"the classes would be {_first(sorted(levels[0]))}, which look like dates", [(CLASS,)]
         return None
     first, second = levels[0], levels[1]
+    if masks := sorted(name for name in first if re.sub(r"[\s_-]", "", name.lower()) in _ANNOTATIONS):
+        told = f"{_first(masks)} would be an environment, and looks like what was drawn over the images"
+        return f"{told}. Name the folder of the images alone", []
     classes = f"the classes would be {_first(sorted(second))}"
     if kinds[1] and not (kinds[1] == "numbers" and second <= _DIGITS and len(second) > 1):
         deeper = next((i for i in range(2, len(levels)) if not kinds[i]), None)
@@ -244,11 +273,10 @@ def _doubt(folders: Sequence[tuple[str, ...]], depth: int) -> tuple[str, list[tu
                 meant.insert(at, (ENVIRONMENT, *(ANY,) * (deeper - 1), CLASS))
             return told, meant
         return told, [(ENVIRONMENT, CLASS)]
-    if len(second) == 1 and len(first) > 1 and next(iter(second)).lower() in _GENERIC:
-        return f"there would be one class, {next(iter(second))}", [
-            (CLASS,),
-            (ENVIRONMENT, ANY, CLASS),
-        ]
+    if len(second) == 1 and len(first) > 1 and next(iter(second)).lower() in GENERIC:
+        below = depth > 2 and _repeated(folders, 2, 1)  # the same names in several places are classes
+        meant = [(CLASS,), (ENVIRONMENT, ANY, CLASS)]
+        return f"there would be one class, {next(iter(second))}", meant[::-1] if below else meant
     if depth > 2 and len(first) == len(second) == 1 and len(levels[2]) > 1:
         return f"there would be one class, {next(iter(second))}", [
             *([(ANY, ANY, ENVIRONMENT, CLASS)] if depth > 3 else []),
@@ -269,28 +297,23 @@ def _repeated(folders: Sequence[tuple[str, ...]], level: int, above: int) -> boo
     return 2 * sum(len(parents) > 1 for parents in below.values()) >= len(below)
 
 
-def _kind(names: set[str]) -> str | None:
-    """ "dates", "numbers", or None for names that are neither throughout."""
-    if all(map(_is_date, names)):
-        return "dates"
-    return "numbers" if all(re.fullmatch(r"\d+", name) for name in names) else None
-
-
-def _is_date(name: str) -> bool:
-    plain = re.sub(r"[\s._-]+", "-", name.strip().lower())
-    words = plain.split("-")
-    if any(word in _MONTHS for word in words) and all(word in _MONTHS or word.isdigit() for word in words):
-        return True
-    return re.fullmatch(r"(19|20)\d\d(-?(w\d\d?|q[1-4]))?|0[1-9]", plain) is not None or any(
-        _parses(plain, form) for form in _DATES
+def _refuse_unlabelled(where: str, names: Sequence[str], rest: Sequence[tuple[str, ...]], at: int | None) -> None:
+    """Test images in no folder of a class, beside labelled ones: a competition's."""
+    bare = [not own or (len(own) == 1 and own[0].lower() in GENERIC) for own in rest]
+    if at != 0 or all(bare) or not any(bare):
+        return
+    first = next(name for name, is_bare in zip(names, bare, strict=True) if is_bare)
+    without, labelled = (
+        {name.split("/")[0] for name, is_bare in zip(names, bare, strict=True) if is_bare is said}
+        for said in (True, False)
     )
-
-
-def _parses(text: str, form: str) -> bool:
-    try:
-        return 1900 <= datetime.strptime(text, form).year < 2100
-    except ValueError:
-        return False
+    whole = sorted(labelled - without)
+    alone = f", or name {where}/{whole[0]} alone" if len(whole) == 1 else ""
+    count = "1 image" if sum(bare) == 1 else f"{sum(bare):,} images"
+    raise DataError(
+        f"{where}: {count} in {_first(sorted(without))} (such as {first}): in no folder of a class, so nothing can be "
+        f"learned from them or measured on them. Move them elsewhere{alone}; `bayescal predict` answers for them."
+    )
 
 
 def _refuse_flat(where: str, names: Sequence[str], rest: Sequence[tuple[str, ...]]) -> None:

@@ -9,18 +9,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bayescal.data.archives import members, split_member
-from bayescal.data.file_tree import FOREIGN_SUFFIXES, IMAGE_SUFFIXES, FileTree, list_tree, suffix_of
+from bayescal.data.file_tree import FOREIGN_SUFFIXES, IMAGE_SUFFIXES, FileTree, is_visible, list_tree, suffix_of
 from bayescal.data.layout import (
     EXPECTED,
+    GENERIC,
     ONLY_ENVIRONMENT,
     Labels,
     Layout,
     classes_in_names,
     find_layout,
     read_labels,
-    split_of,
 )
 from bayescal.data.remote import is_url, join
+from bayescal.data.split_names import split_in, split_of
 from bayescal.data.tables import COLUMNS, Entry, Table, read_csv, read_json, read_xlsx
 from bayescal.data.webdataset import Sample, find_samples, read_samples
 from bayescal.errors import BayescalWarning, DataError
@@ -64,6 +65,8 @@ def read_tree(root: str, layout: Layout | None, class_from_name: bool, columns: 
     images = tree.chosen(IMAGE_SUFFIXES)
     if not images.files:
         _refuse_empty(root, tree)
+    if layout is None and not class_from_name:
+        _refuse_unread_lists(root, tree, images.names)
     for note in tree.notes(root):
         _warn(note)
     found = layout or find_layout(root, images.names, class_from_name)
@@ -90,6 +93,18 @@ def _refuse_empty(root: str, tree: FileTree) -> None:
     if tree.left_out:
         hint += f" Left out: {_first([f'{name} ({why})' for name, why in tree.left_out])}."
     raise DataError(f"{root}: found {found} and no images.{hint}{EXPECTED}")
+
+
+def _refuse_unread_lists(root: str, tree: FileTree, names: Sequence[str]) -> None:
+    """No folder says what the images show, and a list beside them may."""
+    lists = [name for name in tree.names if "/" not in name and suffix_of(name) in set(TABLES) - {".txt"}]
+    folders = {part for name in names for part in name.split("/")[:-1]}
+    if lists and all(split_of(folder) or folder.strip().lower() in GENERIC for folder in folders):
+        raise DataError(
+            f"{root}: no folder says what the {len(names):,} images show. {_first(lists)} beside them may: name the "
+            f"list instead of the folder, {root.rstrip('/')}/{lists[0]}. If the class is in the files' names, say "
+            "--class-from-name."
+        )
 
 
 def _warn_about_empty_folders(root: str, tree: FileTree, names: Sequence[str], depth: int) -> None:
@@ -133,7 +148,31 @@ def read_table(file: str, columns: Mapping[str, str]) -> Images:
     for note in table.notes:
         _warn(note)
     folder = file.rpartition("/")[0] if is_url(file) else os.path.dirname(os.path.abspath(file))
-    return _checked(file, table, lambda path: _locate(path, folder), folder)
+    lookup = _Lookup(folder)
+    images = _checked(file, table, lookup, folder)
+    if lookup.below:
+        _warn(f"{file}: paths are looked up in {os.path.basename(lookup.below)}/ too, where the files are.")
+    return images
+
+
+class _Lookup:
+    """Files by their names in a list: from its folder, or all of them from the one folder in it that has the first."""
+
+    def __init__(self, folder: str):
+        self.folder = folder
+        self.below: str | None = None
+        self._looked = False
+
+    def __call__(self, text: str) -> str | None:
+        if (found := _locate(text, self.folder)) or is_url(self.folder):
+            return found
+        if not self._looked:
+            self._looked = True
+            with os.scandir(self.folder) as scan:
+                folders = [entry.path for entry in scan if entry.is_dir() and is_visible(entry.name)]
+            having = [folder for folder in folders if _locate(text, folder)]
+            self.below = having[0] if len(having) == 1 else None
+        return _locate(text, self.below) if self.below else None
 
 
 def _checked(file: str, table: Table, locate: Callable[[str], str | None], folder: str = "") -> Images:
@@ -174,9 +213,19 @@ def _checked(file: str, table: Table, locate: Callable[[str], str | None], folde
         more = f" and {n_unknown - _SHOWN} more" if n_unknown > _SHOWN else ""
         raise DataError(
             f"{file}: {n_unknown} of {total} files do not exist: {', '.join(unknown)}{more}. "
-            f"Paths are looked up from {folder}."
+            f"Paths are looked up from {folder}.{_same_end(unknown[0], folder)}"
         )
     return images
+
+
+def _same_end(text: str, folder: str) -> str:
+    """A hint where the end of a path, made on another computer, is there."""
+    if is_url(folder):
+        return ""
+    parts = text.strip().replace("\\", "/").split("/")
+    ends = ("/".join(parts[i:]) for i in range(1, len(parts)))
+    found = next((end for end in ends if _locate(end, folder)), None)
+    return f" {found} is there: cut what stands before it." if found else ""
 
 
 def _values(file: str, where: str, entry: Entry) -> tuple[str, str, str, str]:
@@ -186,7 +235,7 @@ def _values(file: str, where: str, entry: Entry) -> tuple[str, str, str, str]:
         raise DataError(f"{file}, {where}: the path is empty.")
     names = ("class", "environment", "split")
     class_name, environment, split = (_cell(file, where, n, v) for n, v in zip(names, others, strict=True))
-    known = split_of(split) or ""  # "Training", "valid" … as folders may be called
+    known = split_in(split) or ""  # "Training", "valid" … as folders may be called
     if split and not known:
         raise DataError(f"{file}, {where}: unknown split {split!r}; use train, val, test or nothing.")
     return path, class_name, environment, known

@@ -28,7 +28,7 @@ def find_samples(tree: FileTree) -> list[Sample]:
         return []
     parts: dict[str, dict[str, str]] = {}
     for file in tree.files:
-        if (place := split_member(file)) is None or ".tar" not in place[0].lower():
+        if (member := split_member(file)) is None or ".tar" not in member[0].lower():
             return []
         folder, _, name = file.rpartition("/")
         key, _, ending = name.partition(".")
@@ -73,6 +73,6 @@ def _about(file: str) -> dict[str, Any]:
 
 
 def _content(file: str) -> bytes:
-    place = split_member(file)
-    assert place is not None, f"{file} lies in an archive"
-    return read_member(*place)
+    member = split_member(file)
+    assert member is not None, f"{file} lies in an archive"
+    return read_member(*member)
