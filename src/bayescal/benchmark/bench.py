@@ -32,7 +32,7 @@ from bayescal.benchmark.runner import (
     versions,
 )
 from bayescal.benchmark.searches import Search, remarks
-from bayescal.benchmark.sources import Place, Sources, data_paths, known_name
+from bayescal.benchmark.sources import DataPath, Sources, data_paths, known_name
 from bayescal.benchmark.store import Store, sqlite_url
 from bayescal.benchmark.study import Study, Trial, different
 from bayescal.benchmark.variants import MethodVariant, get_variant
@@ -108,7 +108,7 @@ class Bench:
 
     @classmethod
     def open(
-        cls, data: Mapping[str, Place] | Sequence[str], *, output: str | Path = "bayescal-results",
+        cls, data: Mapping[str, DataPath] | Sequence[str], *, output: str | Path = "bayescal-results",
         datasets: Sequence[str] | None = None, methods: Sequence[str | type[Method]] | None = None,
         backbone: str = "mini", quick: bool = False, trials: int | None = None, seeds: Sequence[int] | None = None,
         sampler: str = "random",

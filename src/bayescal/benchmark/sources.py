@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from bayescal.features.bank import Encoder
 
 
-Place = str | Path  # a folder, archive, list or bundle on a disk; or a URL, or shards, as text
+DataPath = str | Path  # a folder, archive, list or bundle on a disk; or a URL, or shards, as text
 
 
 @dataclass
 class Sources:
     """Data sets by name and how to open them."""
 
-    paths: Mapping[str, Place]
+    paths: Mapping[str, DataPath]
     backbone: str
     seeds: Sequence[int]
     device: str = "cpu"
@@ -43,7 +43,7 @@ class Sources:
     precision: "torch.dtype | None" = None  # of the text tower's layers in training
     balanced: bool = False  # shots evenly over environments also where the data set keeps its correlation
     reading: Reading = FOUND_OUT  # how data sets of one's own are read
-    read: Callable[[Place, Reading], Manifest] = lambda place, reading: reading.read(place)
+    read: Callable[[DataPath, Reading], Manifest] = lambda path, reading: reading.read(path)
     _open: dict[str, PreparedDataset] = field(default_factory=dict, repr=False)
     _listed: dict[str, tuple[Dataset, Manifest]] = field(default_factory=dict, repr=False)
     _backbone: "Backbone | None" = field(default=None, repr=False)
@@ -64,7 +64,7 @@ class Sources:
             self._open[name] = replace(prepared, problem=replace(prepared.problem, precision=self.precision))
         return self._open[name]
 
-    def path(self, name: str) -> Place:
+    def path(self, name: str) -> DataPath:
         if name not in self.paths:
             how = f"bayescal data info {name}" if find_name(name) is not None else "bayescal data list"
             raise DataError(
@@ -135,12 +135,12 @@ class Sources:
         )  # fmt: skip
 
 
-def is_bundle(place: Place) -> bool:
+def is_bundle(path: DataPath) -> bool:
     """Whether this names a packed data set."""
-    return str(place).endswith(SUFFIX)
+    return str(path).endswith(SUFFIX)
 
 
-def data_paths(data: Mapping[str, Place] | Sequence[str]) -> dict[str, Place]:
+def data_paths(data: Mapping[str, DataPath] | Sequence[str]) -> dict[str, DataPath]:
     """Data sets by name and where they are: a mapping, or values of `--data`. There must be one."""
     if isinstance(data, Mapping):
         parts = [named_path(name, path, f"data[{name!r}]") for name, path in data.items()]
@@ -155,9 +155,9 @@ def data_paths(data: Mapping[str, Place] | Sequence[str]) -> dict[str, Place]:
     return found
 
 
-def find_paths(given: Sequence[str]) -> dict[str, Place]:
+def find_paths(given: Sequence[str]) -> dict[str, DataPath]:
     """`--data` values as paths by name: NAME=PATH, a bundle, or a folder in which named data sets are looked for."""
-    paths: dict[str, Place] = {}
+    paths: dict[str, DataPath] = {}
     for value in given:
         name, equals, path = value.partition("=")
         if equals and not is_url(name) and not Path(value).exists():
@@ -180,7 +180,7 @@ def find_paths(given: Sequence[str]) -> dict[str, Place]:
     return paths
 
 
-def named_path(name: str, path: Place, said: str) -> dict[str, Place]:
+def named_path(name: str, path: DataPath, said: str) -> dict[str, DataPath]:
     """A data set's known name and where it is; a path must exist. `said`: what the user wrote."""
     name, text = known_name(name), os.path.expanduser(os.fspath(path))
     first = next(iter(expand_braces(text)))

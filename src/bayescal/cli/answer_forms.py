@@ -36,7 +36,7 @@ class Form(Protocol):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RowContent:
     """What the rows are to hold."""
 
     classes: Sequence[Any]
@@ -61,33 +61,35 @@ class Stream(Protocol):
 
 
 @contextmanager
-def text_form(form: str, stream: Stream, wanted: Wanted, images: Sequence[str], screen: "Console") -> Iterator[Form]:
+def text_form(
+    form: str, stream: Stream, content: RowContent, images: Sequence[str], screen: "Console"
+) -> Iterator[Form]:
     """Onto a stream, or for "table" onto a console; every part is there when the next is worked on."""
     if form == "table":
-        with _table(screen, wanted, images) as rows:
+        with _table(screen, content, images) as rows:
             yield rows
     elif form == "json":
         stream.write("[\n")
-        lines = _Json(stream, wanted, ",\n")
+        lines = _Json(stream, content, ",\n")
         yield lines
         stream.write("\n]\n")
     elif form == "jsonl":
-        lines = _Json(stream, wanted, "\n")
+        lines = _Json(stream, content, "\n")
         yield lines
         stream.write("\n")
     else:
-        yield _Csv(stream, wanted)
+        yield _Csv(stream, content)
     stream.flush()
 
 
 @contextmanager
-def file_form(form: str, path: Path, wanted: Wanted, images: Sequence[str]) -> Iterator[Form]:
+def file_form(form: str, path: Path, content: RowContent, images: Sequence[str]) -> Iterator[Form]:
     """Into a file of any form."""
     if form == "parquet":
-        with _parquet(path, wanted) as rows:
+        with _parquet(path, content) as rows:
             yield rows
     elif form == "xlsx":
-        with _xlsx(path, wanted, len(images)) as rows:
+        with _xlsx(path, content, len(images)) as rows:
             yield rows
     else:
         from bayescal.cli.screen import PIPE_WIDTH
@@ -95,16 +97,16 @@ def file_form(form: str, path: Path, wanted: Wanted, images: Sequence[str]) -> I
 
         with open(path, "w", encoding="utf-8", newline="", errors="surrogateescape") as stream:
             screen = console(file=stream, width=PIPE_WIDTH)
-            with text_form(form, stream, wanted, images, screen) as rows:
+            with text_form(form, stream, content, images, screen) as rows:
                 yield rows
 
 
 class _Json:
     """One line per image, with everything that is known."""
 
-    def __init__(self, stream: Stream, wanted: Wanted, between: str):
+    def __init__(self, stream: Stream, content: RowContent, between: str):
         self.stream, self.between, self.first = stream, between, True
-        self.classes = [str(name) for name in wanted.classes]
+        self.classes = [str(name) for name in content.classes]
 
     def add(self, answers: Sequence[Answer]) -> None:
         lines = [json.dumps(answer.entry(self.classes), ensure_ascii=False) for answer in answers]
@@ -116,15 +118,15 @@ class _Json:
 class _Csv:
     """A table with a header, for spreadsheets and data frames."""
 
-    def __init__(self, stream: Stream, wanted: Wanted):
-        self.stream, self.wanted = stream, wanted
-        csv.writer(stream, lineterminator="\n").writerow([plain_cell(name, wanted.raw) for name in _columns(wanted)])
+    def __init__(self, stream: Stream, content: RowContent):
+        self.stream, self.content = stream, content
+        csv.writer(stream, lineterminator="\n").writerow([plain_cell(name, content.raw) for name in _columns(content)])
 
     def add(self, answers: Sequence[Answer]) -> None:
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
         for answer in answers:
-            writer.writerow([_cell(plain_cell(value, self.wanted.raw)) for value in _values(answer, self.wanted)])
+            writer.writerow([_cell(plain_cell(value, self.content.raw)) for value in _values(answer, self.content)])
         self.stream.write(text.getvalue())
         self.stream.flush()
 
@@ -137,20 +139,20 @@ class _Rows:
 
 
 @contextmanager
-def _table(screen: "Console", wanted: Wanted, images: Sequence[str]) -> Iterator[Form]:
+def _table(screen: "Console", content: RowContent, images: Sequence[str]) -> Iterator[Form]:
     """For people. Widths are known before the first answer, so that later rows stand below earlier ones."""
     from rich.table import Table
 
     from bayescal.cli.screen import near, plain_table
 
-    classes = [str(name) for name in wanted.classes]
-    extra = classes if wanted.probabilities else []
+    classes = [str(name) for name in content.classes]
+    extra = classes if content.probabilities else []
     columns = ("image", "class", "confidence", "looks like", "uncertainty", *extra)
     numbers = ("confidence", "uncertainty", *extra)
     others = [
         max(len("unfamiliar (maybe )") + max(map(len, classes)), len("unreadable")),
         len("confidence"),
-        max(len("looks like"), *(len(str(name)) for name in wanted.environments)),
+        max(len("looks like"), *(len(str(name)) for name in content.environments)),
         len("uncertainty"),
         *(max(5, len(name)) for name in extra),
     ]
@@ -165,7 +167,7 @@ def _table(screen: "Console", wanted: Wanted, images: Sequence[str]) -> Iterator
         for column, width in zip(table.columns, widths, strict=True):
             column.width = width
         for answer in answers:
-            table.add_row(*_shown(answer, wanted.probabilities))
+            table.add_row(*_shown(answer, content.probabilities))
         with screen.capture() as captured:
             screen.print(table)
         lines = captured.get().splitlines(keepends=True)
@@ -209,20 +211,20 @@ def _shown(answer: Answer, probabilities: bool) -> "list[Text | str]":
 
 
 @contextmanager
-def _parquet(path: Path, wanted: Wanted) -> Iterator[Form]:
+def _parquet(path: Path, content: RowContent) -> Iterator[Form]:
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
         raise BayescalError("Parquet needs pyarrow: install bayescal[parquet], or write .csv or .jsonl") from error
-    columns = _columns(wanted)
+    columns = _columns(content)
     kinds = {name: pyarrow.float64() for name in (*_NUMBERS, *columns[len(FIELDS) + 1 :])}
     kinds |= dict.fromkeys(_FLAGS, pyarrow.bool_())
     schema = pyarrow.schema([(name, kinds.get(name, pyarrow.string())) for name in columns])
     with pyarrow.parquet.ParquetWriter(path, schema) as writer:
 
         def add(answers: Sequence[Answer]) -> None:
-            rows = [_values(answer, wanted) for answer in answers]
+            rows = [_values(answer, content) for answer in answers]
             arrays = [
                 pyarrow.array([_typed(row[i], name in kinds) for row in rows], schema.field(name).type)
                 for i, name in enumerate(columns)
@@ -233,7 +235,7 @@ def _parquet(path: Path, wanted: Wanted) -> Iterator[Form]:
 
 
 @contextmanager
-def _xlsx(path: Path, wanted: Wanted, images: int) -> Iterator[Form]:
+def _xlsx(path: Path, content: RowContent, images: int) -> Iterator[Form]:
     try:
         from openpyxl import Workbook
         from openpyxl.cell import WriteOnlyCell
@@ -252,24 +254,24 @@ def _xlsx(path: Path, wanted: Wanted, images: int) -> Iterator[Form]:
         text.data_type = "s"  # never a formula
         return text
 
-    sheet.append([cell(name) for name in _columns(wanted)])
+    sheet.append([cell(name) for name in _columns(content)])
 
     def add(answers: Sequence[Answer]) -> None:
         for answer in answers:
-            sheet.append([cell(value) for value in _values(answer, wanted)])
+            sheet.append([cell(value) for value in _values(answer, content)])
 
     yield _Rows(add)
     book.save(path)
 
 
-def _columns(wanted: Wanted) -> list[str]:
-    extra = [f"probability_{name}" for name in wanted.classes] if wanted.probabilities else []
+def _columns(content: RowContent) -> list[str]:
+    extra = [f"probability_{name}" for name in content.classes] if content.probabilities else []
     return [*FIELDS, "reason", *extra]
 
 
-def _values(answer: Answer, wanted: Wanted) -> list[Any]:
+def _values(answer: Answer, content: RowContent) -> list[Any]:
     """The columns' values; None where there is none."""
-    numbers = (answer.probabilities if answer.ok else [None] * len(wanted.classes)) if wanted.probabilities else ()
+    numbers = (answer.probabilities if answer.ok else [None] * len(content.classes)) if content.probabilities else ()
     return [*answer.fields().values(), answer.reason, *numbers]
 
 

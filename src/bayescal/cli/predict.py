@@ -13,7 +13,7 @@ from bayescal.util.harmless import one_line
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from bayescal.cli.answer_forms import Wanted
+    from bayescal.cli.answer_forms import RowContent
     from bayescal.cli.sorting import How, Sorter
     from bayescal.estimator.answers import Answer
 
@@ -81,16 +81,16 @@ def predict(
     if output is not None and str(output) in {str(Path(path).absolute()) for path in listed}:
         raise BayescalError(f"-o {output} is one of the images: choose another name")
 
-    from bayescal.cli.answer_forms import Wanted
+    from bayescal.cli.answer_forms import RowContent
     from bayescal.cli.options import taken_device
     from bayescal.cli.predictions import answer_in_parts
     from bayescal.end_to_end import load_model
     from bayescal.features import FeatureBank
 
     predictor = load_model(model, backbone, taken_device(device))
-    wanted = Wanted(predictor.classes, predictor.environments, probabilities, raw_csv)
+    content = RowContent(predictor.classes, predictor.environments, probabilities, raw_csv)
     parts = answer_in_parts(predictor, FeatureBank(predictor.backbone, folder=cache), listed, listed)
-    failed = _write(parts, form, output, wanted, listed, sorter)
+    failed = _write(parts, form, output, content, listed, sorter)
     _say_how_it_went(failed, len(listed), output, sorter)
 
 
@@ -122,7 +122,7 @@ def _write(
     parts: "Iterable[list[Answer]]",
     form: str,
     output: Path | None,
-    wanted: "Wanted",
+    content: "RowContent",
     listed: list[str],
     sorter: "Sorter | None",
 ) -> list["Answer"]:
@@ -135,11 +135,11 @@ def _write(
     failed = []
     with contextlib.ExitStack() as stack:
         if output is None:
-            rows = stack.enter_context(text_form(form, Screen(), wanted, listed, out()))
+            rows = stack.enter_context(text_form(form, Screen(), content, listed, out()))
         else:
             stack.enter_context(_as_sentence(output))
             draft = stack.enter_context(replacing(output))
-            rows = stack.enter_context(file_form(form, draft, wanted, listed))
+            rows = stack.enter_context(file_form(form, draft, content, listed))
         # Rows on the screen are progress enough, and a bar would take hold of stdout.
         bar = stack.enter_context(progress_bar("images" if output and shows_progress() else None, len(listed)))
         for answers in parts:

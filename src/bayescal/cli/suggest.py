@@ -205,10 +205,10 @@ def _draw(path: Path, rows: list[dict[str, Any]], title: str) -> None:
     tiles = [
         Tile(
             thumbnail(row["path"], 144),
-            (f"{place}. {Path(row['path']).name}", f"maybe {row['guess']}  {row['confidence']:.0%}",
+            (f"{rank}. {Path(row['path']).name}", f"maybe {row['guess']}  {row['confidence']:.0%}",
              f"stands for {row['stands_for']:,}" + ("  unfamiliar" if row["unfamiliar"] else "")),
         )
-        for place, row in enumerate(rows, start=1)
+        for rank, row in enumerate(rows, start=1)
     ]  # fmt: skip
     try:
         save_sheet(path, title, tiles)

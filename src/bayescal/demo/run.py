@@ -129,8 +129,8 @@ def three_answers(scene: Scene, model: "StackedPredictor", test: str) -> ImageRo
 
 def _said(details: Prediction, i: int, truth: str) -> str:
     answer = "unsure" if details.unsure[i] else str(details.labels[i])
-    place = str(details.environment[i]).replace("_", " ")
-    return f"{answer} ({100 * details.confidence[i]:.0f} %), most like {place}; truth: {truth}"
+    environment = str(details.environment[i]).replace("_", " ")
+    return f"{answer} ({100 * details.confidence[i]:.0f} %), most like {environment}; truth: {truth}"
 
 
 def picture(
@@ -162,9 +162,7 @@ def samples(question: Question) -> list[ImageRow]:
     """What is learned from, and what is tested on."""
     scene = question.scenes[0]
     manifest, pool = scene.manifest, scene.manifest.splits == "train"
-    learned = [
-        (pool & (manifest.environment_ids == manifest.environments.index(place)), place) for place in scene.learned
-    ]
+    learned = [(pool & (manifest.environment_ids == manifest.environments.index(name)), name) for name in scene.learned]
     classes = len(manifest.classes)
     if question.key == NEW_PLACE:
         train = [_some(scene, mask, [c], 1)[0] for (mask, _), c in zip(learned, (0, 1, 2), strict=True)]

@@ -85,12 +85,12 @@ SYMBOL_SHOTS, WALL_SHOTS = 12, 8  # labelled images of each class; as many again
 
 def prepare(folder: Path, backbone: Backbone, held_out: str = new_place.HELD_OUT, seed: int = 0) -> list[Question]:
     """Draw the images and encode them, once: both are kept for the next time."""
-    place = make_new_place(folder / NEW_PLACE, held_out, seed)
+    styles = make_new_place(folder / NEW_PLACE, held_out, seed)
     name = f"{held_out.replace('_', ' ')}, never seen"
-    tested = np.flatnonzero(place.splits == "test")
+    tested = np.flatnonzero(styles.splits == "test")
     walls = [make_lying_cue(folder / f"{LYING_CUE}-{n}", bool(n), seed) for n in (0, 1)]
-    shown = _encoded(backbone, [place, *walls])
-    symbols = Scene(place, shown[0], new_place.LEARNED, SYMBOL_SHOTS, {name: tested})
+    shown = _encoded(backbone, [styles, *walls])
+    symbols = Scene(styles, shown[0], new_place.LEARNED, SYMBOL_SHOTS, {name: tested})
     painted = [
         Scene(wall, problem, lying_cue.LEARNED, WALL_SHOTS, _by_colour(wall))
         for wall, problem in zip(walls, shown[1:], strict=True)

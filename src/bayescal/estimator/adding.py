@@ -193,12 +193,12 @@ def _join(
     own = np.stack([old_class[kept.class_ids], old_environment[kept.environment_ids]])  # (2, n)
     given = np.stack([new_class[fresh.class_ids], new_environment[fresh.environment_ids]])  # (2, m)
     number = {digest.tobytes(): i for i, digest in enumerate(kept.hashes)}
-    place = np.array([number.get(digest.tobytes(), -1) for digest in digests])
-    same = (place >= 0) & (own[:, place] == given).all(0)
+    position = np.array([number.get(digest.tobytes(), -1) for digest in digests])
+    same = (position >= 0) & (own[:, position] == given).all(0)
     new, stays = np.flatnonzero(~same), np.ones(len(kept), dtype=bool)
     if not len(new):
         raise DataError(f"nothing to add: the model has learned from these {len(fresh)} images, with the same labels")
-    stays[place[new][place[new] >= 0]] = False
+    stays[position[new][position[new] >= 0]] = False
     stay = np.flatnonzero(stays)
     images = LabelledImages(
         sources=(*(kept.names[i] for i in stay), *(fresh.sources[i] for i in new)),
@@ -219,7 +219,7 @@ def _join(
         digests=np.concatenate([kept.hashes[stay], digests[new]]),
         split=split,
         new=np.arange(len(stay), len(images)),
-        relabelled=int((place[new] >= 0).sum()),
+        relabelled=int((position[new] >= 0).sum()),
     )
 
 
@@ -277,8 +277,8 @@ def _compare(
     rows = rows[labels[torch.from_numpy(together.split.train)].bincount(minlength=len(new.classes))[labels[rows]] > 1]
     if not len(rows):
         return None, None, 0
-    place = {str(name): i for i, name in enumerate(new.classes)}
-    known = torch.tensor([place[str(name)] for name in old.classes])
+    position = {str(name): i for i, name in enumerate(new.classes)}
+    known = torch.tensor([position[str(name)] for name in old.classes])
     said = old.posterior(together.features[rows]).probs.argmax(1).cpu()
     before = float((known[said] == labels[rows]).float().mean())
     after = float((_left_out(new, problem, together, rows, settings) == labels[rows]).float().mean())

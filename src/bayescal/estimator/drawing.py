@@ -21,7 +21,7 @@ Draw = Callable[[LabelledImages, ContentIndex], Split]  # which images to learn 
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnImages:
     """The images to learn from and to validate on. Their features are in the bank."""
 
     readable: np.ndarray  # (n,) which of the images given were drawn from
@@ -42,7 +42,7 @@ class Drawn:
 
 def draw_readable(
     bank: FeatureBank, images: LabelledImages, contents: ContentIndex, draw: Draw, progress: bool = False
-) -> Drawn:
+) -> DrawnImages:
     """Draw images that can be read, and encode these."""
     problems = dict(contents.problems)
     while True:
@@ -54,7 +54,7 @@ def draw_readable(
         used = readable[np.sort(np.concatenate([split.train, split.val]))]
         found = _undecodable(bank, images, contents, used, progress)
         if not found:
-            return Drawn(readable, split, failures)
+            return DrawnImages(readable, split, failures)
         problems |= found
         classes = np.unique(images.class_ids[list(found)])
         others = np.setdiff1d(readable[np.isin(images.class_ids[readable], classes)], used)

@@ -23,7 +23,7 @@ NEIGHBOURS = 3  # training images that are shown beside an image
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class AnsweredImages:
     """What a classifier said of n labelled images, in the order given."""
 
     sources: tuple[ImageSource, ...]
@@ -62,35 +62,35 @@ class Evaluated(Evaluation):
 
     Attributes
     ----------
-    judged : every image that could be read, with its answer.
+    images : every image that could be read, with its answer.
     unreadable : the others, which are not in the numbers.
     others : the numbers without images that the model was made from; None where there are none such, or no others.
     """
 
-    judged: Judged = field(repr=False)
+    images: AnsweredImages = field(repr=False)
     unreadable: tuple[Failure, ...] = ()
     others: Evaluation | None = None
 
     def mistakes(self) -> list[dict[str, Any]]:
         """The images answered wrongly, the most confident first: path, class, answer, confidence, environment."""
-        return [self._row(i) for i in self.judged.mistakes.tolist()]
+        return [self._row(i) for i in self.images.mistakes.tolist()]
 
     def _row(self, i: int) -> dict[str, Any]:
-        judged, said = self.judged, self.judged.prediction
+        answered, said = self.images, self.images.prediction
         return {
-            "image": judged.names[i],
-            "class": self.class_names[judged.labels[i]],
-            "said": self.class_names[judged.said[i]],
+            "image": answered.names[i],
+            "class": self.class_names[answered.labels[i]],
+            "said": self.class_names[answered.said[i]],
             "confidence": float(said.confidence[i]),
-            "environment": judged.environments[i],
+            "environment": answered.environments[i],
             "unsure": bool(said.unsure[i]),
             "unfamiliar": bool(said.unfamiliar[i]),
-            "learned_from": bool(judged.learned_from[i]),
+            "learned_from": bool(answered.learned_from[i]),
         }
 
     def to_json(self) -> dict[str, Any]:
         """The flat record, with the mistakes and what of it the model was made from."""
-        learned = int(self.judged.learned_from.sum())
+        learned = int(self.images.learned_from.sum())
         return {
             **super().to_json(),
             "learned_from": learned,
@@ -121,7 +121,7 @@ def evaluate_images(
     prediction = predictor.details(features, groups)
     names = [str(label) for label in images.environments]
     training = predictor.training
-    judged = Judged(
+    answered = AnsweredImages(
         sources=tuple(images.sources[i] for i in kept),
         names=tuple(name_of(images.sources[i], int(i)) for i in kept),
         labels=labels[kept].numpy(),
@@ -135,18 +135,18 @@ def evaluate_images(
         training=training,
         training_environments=tuple(map(str, predictor.environments)),
     )
-    evaluation, others = _scores(predictor, judged, labels[kept], groups, names)
+    evaluation, others = _scores(predictor, answered, labels[kept], groups, names)
     own = {each.name: getattr(evaluation, each.name) for each in fields(Evaluation)}
-    return Evaluated(**own, judged=judged, unreadable=encoded.failures, others=others)
+    return Evaluated(**own, images=answered, unreadable=encoded.failures, others=others)
 
 
 def _scores(
-    predictor: BasePredictor, judged: Judged, labels: torch.Tensor, groups: torch.Tensor, names: Sequence[str]
+    predictor: BasePredictor, answered: AnsweredImages, labels: torch.Tensor, groups: torch.Tensor, names: Sequence[str]
 ) -> tuple[Evaluation, Evaluation | None]:
     """Of all images, and of those that the model was not made from, with a warning where these are fewer."""
-    probs, new = torch.from_numpy(judged.prediction.probabilities), torch.from_numpy(~judged.learned_from)
+    probs, new = torch.from_numpy(answered.prediction.probabilities), torch.from_numpy(~answered.learned_from)
     evaluation = predictor.measure(probs, labels, groups, names)
-    learned = int(judged.learned_from.sum())
+    learned = int(answered.learned_from.sum())
     if not learned:
         return evaluation, None
     others = predictor.measure(probs[new], labels[new], groups[new], names) if bool(new.any()) else None

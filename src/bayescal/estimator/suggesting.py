@@ -92,7 +92,7 @@ def suggest(
     allowed = torch.from_numpy(marked[candidates]) if marked.any() else torch.ones(len(candidates), dtype=torch.bool)
     chosen: list[int] = []
     owner = torch.full((len(targets),), -1)
-    for place in range(n):
+    for rank in range(n):
         if not bool(allowed.any()):  # all unseen environments are labelled: now the others
             allowed = torch.ones(len(candidates), dtype=torch.bool)
             allowed[chosen] = False
@@ -100,7 +100,7 @@ def suggest(
         one = int(gains.argmax())
         chosen.append(one)
         allowed[one] = False
-        owner[kernel[one] > best] = place
+        owner[kernel[one] > best] = rank
         best = torch.maximum(best, kernel[one])
     counts = torch.bincount(owner[owner >= 0], minlength=n).numpy() * sample.total / max(1, len(targets))
     return Suggestions(candidates[chosen], np.maximum(1, counts.round()).astype(np.int64))

@@ -82,37 +82,37 @@ class Gallery:
     """Cards of an evaluation's images, each read once."""
 
     def __init__(self, evaluated: "Evaluated"):
-        self.evaluated, self.judged = evaluated, evaluated.judged
+        self.evaluated, self.answered = evaluated, evaluated.images
         self._training: dict[int, Image.Image | None] = {}
 
     def card(self, i: int, side: int = SIDE, neighbours: bool = True) -> Card:
-        judged, said = self.judged, self.judged.prediction
+        answered, said = self.answered, self.answered.prediction
         marks = {
-            "learned from": judged.learned_from[i],
+            "learned from": answered.learned_from[i],
             "unfamiliar": said.unfamiliar[i],
             "unsure": said.unsure[i],
         }
         names = self.evaluated.class_names
         return Card(
-            uri=data_uri(thumbnail(judged.sources[i], side)),
-            name=judged.names[i],
-            truth=names[judged.labels[i]],
-            said=names[judged.said[i]],
-            right=bool(judged.right[i]),
+            uri=data_uri(thumbnail(answered.sources[i], side)),
+            name=answered.names[i],
+            truth=names[answered.labels[i]],
+            said=names[answered.said[i]],
+            right=bool(answered.right[i]),
             confidence=float(said.confidence[i]),
-            environment=judged.environments[i],
+            environment=answered.environments[i],
             marks=tuple(name for name, holds in marks.items() if holds),
-            neighbours=tuple(map(self.neighbour, judged.neighbours[i].tolist())) if neighbours else (),
+            neighbours=tuple(map(self.neighbour, answered.neighbours[i].tolist())) if neighbours else (),
         )
 
     def neighbour(self, number: int) -> Neighbour:
-        kept = self.judged.training
+        kept = self.answered.training
         assert kept is not None
         return Neighbour(
             uri=data_uri(self.training_image(number)),
             name=kept.names[number],
             class_name=self.evaluated.class_names[kept.class_ids[number]],
-            environment=self.judged.training_environments[kept.environment_ids[number]],
+            environment=self.answered.training_environments[kept.environment_ids[number]],
         )
 
     def training_image(self, number: int) -> "Image.Image | None":
@@ -122,7 +122,7 @@ class Gallery:
         return self._training[number]
 
     def _read(self, number: int) -> "Image.Image | None":
-        kept = self.judged.training
+        kept = self.answered.training
         assert kept is not None
         try:
             same = content_hash(kept.names[number]) == kept.hashes[number].tobytes().hex()
@@ -143,7 +143,7 @@ def save_pictures(evaluated: "Evaluated", folder: str | Path, title: str = "Eval
 
 
 def page(gallery: Gallery, title: str) -> str:
-    evaluated, judged = gallery.evaluated, gallery.judged
+    evaluated, answered = gallery.evaluated, gallery.answered
     mistakes = [gallery.card(i) for i in shown_mistakes(evaluated)]
     names, cells, behind = _matrix(gallery)
     return environment().get_template("pictures.html").render(
@@ -151,10 +151,10 @@ def page(gallery: Gallery, title: str) -> str:
         css=own_file("colours.css") + own_file("pictures.css"),
         title=title,
         evaluated=evaluated,
-        n_wrong=len(judged.mistakes),
-        learned=int(judged.learned_from.sum()),
+        n_wrong=len(answered.mistakes),
+        learned=int(answered.learned_from.sum()),
         mistakes=mistakes,
-        least_sure=[gallery.card(i) for i in judged.least_sure[:LEAST_SURE].tolist()],
+        least_sure=[gallery.card(i) for i in answered.least_sure[:LEAST_SURE].tolist()],
         names=names,
         cells=cells,
         behind=behind,
@@ -165,11 +165,11 @@ def page(gallery: Gallery, title: str) -> str:
 
 def sheet(gallery: Gallery, title: str) -> "Image.Image":
     """The most confident mistakes, each in a row with the training images most like it."""
-    judged = gallery.judged
-    chosen = judged.mistakes[:ON_SHEET]
+    answered = gallery.answered
+    chosen = answered.mistakes[:ON_SHEET]
     what = "the most confident mistakes" if len(chosen) else "no mistakes; the least sure answers"
     if not len(chosen):
-        chosen = judged.least_sure[:ON_SHEET]
+        chosen = answered.least_sure[:ON_SHEET]
     rows = [_strip(gallery, i) for i in chosen.tolist()]
     paired = [[tile for row in rows[at : at + 2] for tile in row] for at in range(0, len(rows), 2)]
     return contact_sheet(f"{title}: {what}, and the training images most like them", paired)
@@ -177,16 +177,16 @@ def sheet(gallery: Gallery, title: str) -> "Image.Image":
 
 def _strip(gallery: Gallery, i: int) -> list[Tile]:
     card = gallery.card(i, neighbours=False)
-    judged = gallery.judged
+    answered = gallery.answered
     said = f"{card.said}  {card.confidence:.0%}"
     tiles = [
         Tile(
-            thumbnail(judged.sources[i], 128),
+            thumbnail(answered.sources[i], 128),
             (said, "right" if card.right else f"is {card.truth}", card.environment),
             RIGHT if card.right else WRONG,
         )
     ]
-    for number in judged.neighbours[i].tolist():
+    for number in answered.neighbours[i].tolist():
         near = gallery.neighbour(number)
         tiles.append(Tile(gallery.training_image(number), (near.class_name, near.environment)))
     return tiles
@@ -194,10 +194,10 @@ def _strip(gallery: Gallery, i: int) -> list[Tile]:
 
 def shown_mistakes(evaluated: "Evaluated") -> list[int]:
     """The most confident of all, of every class and of every environment, most confident first."""
-    judged = evaluated.judged
-    wrong = judged.mistakes.tolist()
+    answered = evaluated.images
+    wrong = answered.mistakes.tolist()
     chosen = set(wrong[:OVERALL])
-    for groups in (judged.labels.tolist(), judged.environments):
+    for groups in (answered.labels.tolist(), answered.environments):
         seen: Counter = Counter()
         for i in wrong:
             if len(chosen) >= MOST:
@@ -210,17 +210,17 @@ def shown_mistakes(evaluated: "Evaluated") -> list[int]:
 
 def _matrix(gallery: Gallery) -> tuple[list[str], list[list[Cell]], list[Behind]]:
     """Names, rows of cells and the images behind them, of the classes with the most mistakes."""
-    evaluated, judged = gallery.evaluated, gallery.judged
+    evaluated, answered = gallery.evaluated, gallery.answered
     n = len(evaluated.class_names)
-    wrong = np.bincount(judged.labels[~judged.right], minlength=n) + np.bincount(
-        judged.said[~judged.right], minlength=n
+    wrong = np.bincount(answered.labels[~answered.right], minlength=n) + np.bincount(
+        answered.said[~answered.right], minlength=n
     )
-    present = np.flatnonzero(np.bincount(judged.labels, minlength=n) + np.bincount(judged.said, minlength=n))
+    present = np.flatnonzero(np.bincount(answered.labels, minlength=n) + np.bincount(answered.said, minlength=n))
     shown = np.sort(present[np.argsort(-wrong[present], kind="stable")][:MATRIX])
     images: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for i in np.argsort(-judged.prediction.confidence, kind="stable").tolist():
-        images[int(judged.labels[i]), int(judged.said[i])].append(i)
-    totals = np.bincount(judged.labels, minlength=n)
+    for i in np.argsort(-answered.prediction.confidence, kind="stable").tolist():
+        images[int(answered.labels[i]), int(answered.said[i])].append(i)
+    totals = np.bincount(answered.labels, minlength=n)
     cells = [
         [
             Cell(

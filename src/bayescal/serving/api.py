@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from bayescal import __version__
 from bayescal.estimator.answers import Answer
 from bayescal.serving import problems
-from bayescal.serving.bodies import Buffered, Content, Wanted, content_of, json_bytes, read_body
+from bayescal.serving.bodies import AnswerRequest, Buffered, Content, content_of, json_bytes, read_body
 from bayescal.serving.problems import Problem, busy
 from bayescal.serving.service import Service
 
@@ -68,10 +68,10 @@ _BODY = {
     "required": True,
     "content": {
         "multipart/form-data": {"schema": _FILES},
-        "application/json": {"schema": {"$ref": "#/components/schemas/Wanted"}},
+        "application/json": {"schema": {"$ref": "#/components/schemas/AnswerRequest"}},
     },
 }
-SCHEMAS = (Wanted, ProblemDocument)  # named above, and not by any route of FastAPI's own
+SCHEMAS = (AnswerRequest, ProblemDocument)  # named above, and not by any route of FastAPI's own
 
 
 def api(service: Service) -> APIRouter:

@@ -5,7 +5,7 @@ import base64
 import binascii
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -16,6 +16,7 @@ from bayescal.serving.service import Upload
 from bayescal.serving.settings import Settings
 
 _LINGER = 1.0  # seconds in which what is left of a refused body is thrown away, so that the refusal is read
+T = TypeVar("T", bound=BaseModel)
 _MOST_NAME = 255  # characters of a file's name that are repeated in an answer
 
 
@@ -27,15 +28,15 @@ class NamedImage(BaseModel):
     data: str = Field(description="The content of an image file in base64; a data: URL is understood too.")
 
 
-class Wanted(BaseModel):
+class AnswerRequest(BaseModel):
     """What a JSON body asks for: images or features."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, json_schema_extra={"minProperties": 1})
     images: list[NamedImage | str] | None = Field(
-        None, min_length=1, description="Image files in base64, with or without names."
+        None, min_length=1, fail_fast=True, description="Image files in base64, with or without names."
     )
-    features: list[list[float]] | None = Field(
-        None, min_length=1, description="Rows of image features, as wide as `GET /v1/model` says."
+    features: list[Annotated[list[float], Field(fail_fast=True)]] | None = Field(
+        None, min_length=1, fail_fast=True, description="Rows of image features, as wide as `GET /v1/model` says."
     )
 
 
@@ -183,22 +184,30 @@ class _Files:
 
 def _from_json(body: bytes, settings: Settings, width: int | None) -> Content:
     """Pydantic reads and checks in one pass: no depth, number or repetition can make it fail otherwise."""
-    most = settings.max_rows * ((width or 1) + 2) + 16 * settings.max_images + 64
-    if body.count(b",") + body.count(b"[") + body.count(b"{") > most:  # a list of nothings takes 30 times its text
-        raise Problem(
-            413,
-            f"The JSON holds too many values: at most {settings.max_images} images or {settings.max_rows} rows of "
-            "features are answered at once.",
-        )
-    try:
-        wanted = Wanted.model_validate_json(body)
-    except ValidationError as error:
-        raise Problem(422, f"The JSON is not what was expected: {_first(error)}.") from error
+    texts = 16 * settings.max_images + 64
+    values = settings.max_rows * ((width or 1) + 2) + texts
+    most = f"at most {settings.max_images} images or {settings.max_rows} rows of features are answered at once"
+    wanted = json_of(AnswerRequest, body, values, texts, most)
     if (wanted.images is None) == (wanted.features is None):
         raise Problem(422, "Expected either images or features in the JSON object, and one of them.")
     if wanted.images is not None:
         return Content(uploads=_checked([_decoded(i, image) for i, image in enumerate(wanted.images)], settings))
     return Content(features=_matrix(wanted.features or [], settings, width))
+
+
+def json_of(kind: type[T], body: bytes, values: int, texts: int, most: str) -> T:
+    """A JSON body as what it should be; `most` says in words how much it may hold.
+
+    Counted before it is read: values, since a list of nothings takes 30 times its text; texts and names of fields,
+    since each that is not expected is a fault, and a fault takes a kilobyte. The lists of `kind` end at their first.
+    """
+    too_many = body.count(b",") + body.count(b"[") > values
+    if too_many or max(body.count(mark) for mark in (b'"', b":", b"{")) > texts:
+        raise Problem(413, f"The JSON holds too many values: {most}.")
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        raise Problem(422, f"The JSON is not what was expected: {_first(error)}.") from error
 
 
 def _first(error: ValidationError) -> str:

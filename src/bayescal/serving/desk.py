@@ -216,8 +216,8 @@ class Desk:
         store.refresh()
         store.label(
             [
-                (image, None if name is None else Label(name, place or HERE))
-                for image, name, place, when in given
+                (image, None if name is None else Label(name, environment or HERE))
+                for image, name, environment, when in given
                 if when is None or (known := store.get(image)) is None or known.labelled < when
             ]
         )

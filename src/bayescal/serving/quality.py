@@ -36,6 +36,6 @@ def _measured(predictor: BasePredictor, features: Tensor, labels: Sequence[Label
         return None
     features, labels = features[rows], [labels[i] for i in rows]
     names, ids = np.unique([label.class_name for label in labels], return_inverse=True)
-    places, groups = np.unique([label.environment for label in labels], return_inverse=True)
+    environments, groups = np.unique([label.environment for label in labels], return_inverse=True)
     targets = predictor.class_ids(names.tolist(), ids)
-    return predictor.evaluate(features, targets, torch.from_numpy(groups), [str(place) for place in places]).brief()
+    return predictor.evaluate(features, targets, torch.from_numpy(groups), [str(name) for name in environments]).brief()

@@ -111,13 +111,13 @@ class ScoreNew:
         fold = next((fold for fold in self.new.folds if fold.name == first.fold.name), None)
         if fold is None:  # the new classes have no image there
             return [{"new": {}} for _ in results]
-        base, judge = first.prepared, Judge(results, first)
+        base, scorer = first.prepared, NameScorer(results, first)
         own, new_words = base.problem.class_words, self.new.problem.class_words
         every = (*own, *new_words)
-        among_all = judge.threshold([every])
+        among_all = scorer.threshold([every])
         spaces = {  # (space, images) → the names that may be answered, and the threshold that fits so many
-            ("own", "base"): (own, judge.threshold([own])),
-            ("own", "new"): (new_words, judge.threshold(choices(own, len(new_words)))),
+            ("own", "base"): (own, scorer.threshold([own])),
+            ("own", "new"): (new_words, scorer.threshold(choices(own, len(new_words)))),
             ("all", "base"): (every, among_all),
             ("all", "new"): (every, among_all),
         }
@@ -133,7 +133,7 @@ class ScoreNew:
                 images = rows[where, kind]
                 if images.size:
                     data = base if kind == "base" else self.new
-                    found[f"{where}/{space}/{kind}"] = judge.scores(data, images, words, threshold)
+                    found[f"{where}/{space}/{kind}"] = scorer.scores(data, images, words, threshold)
         return [
             {"new": {key: replace(scores[i], eval_set=key) for key, scores in found.items()}}
             for i in range(len(results))
@@ -144,7 +144,7 @@ class ScoreNew:
 
 
 @dataclass(frozen=True, eq=False)
-class Judge:
+class NameScorer:
     """Trained runs of one fold and seed, asked about images under any list of names."""
 
     results: StackResult
@@ -158,8 +158,8 @@ class Judge:
             self.first.prepared.problem, problem.features[at], samples=POSTERIOR_SAMPLES, checkpoint=CHECKPOINT,
             groups=groups, classes=words,
         ).probs  # fmt: skip
-        place = {word: i for i, word in enumerate(words)}
-        labels = torch.tensor([place.get(word, -1) for word in problem.class_words], device=at.device)
+        position = {word: i for i, word in enumerate(words)}
+        labels = torch.tensor([position.get(word, -1) for word in problem.class_words], device=at.device)
         return probs, labels[problem.labels[at]], groups
 
     def threshold(self, choices: Sequence[Sequence[str]]) -> Tensor:
