@@ -56,6 +56,8 @@ PAPER: Space = {
 SHARED: Space = {"class_specific": PAPER["class_specific"]}
 # The paper's prompt, for backbones whose own default is another: 16 random vectors and the step that suits them.
 SIXTEEN = {"n_context": 16, "context_init": "", "learning_rate": 0.002}
+# Every class with a context of its own, which the paper's ranges for the CAL family leave out on most data sets.
+CLASS_SPECIFIC = {"class_specific": True}
 ABLATIONS = {"env": "L_E", "irm": "L_IRM", "orth": "L_orth"}
 
 
@@ -72,6 +74,10 @@ def _own_variants() -> dict[str, MethodVariant]:
                 SIXTEEN,
                 {"bayes-cal": PAPER, "coop": SHARED}.get(method, {}),
             )
+            for method in ("coop", "cal", "bayes-cal")
+        ),
+        *(
+            MethodVariant(f"{method}-class", method, f"{get_method(method).title} (class-specific)", CLASS_SPECIFIC)
             for method in ("coop", "cal", "bayes-cal")
         ),
     ]

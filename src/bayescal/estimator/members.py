@@ -54,33 +54,37 @@ PROMPTS = {
 }
 
 
-def _bayes_cal(beta: float, class_specific: bool = True) -> Member:
+def bayes_cal(beta: float, class_specific: bool = True) -> Member:
     name, title, options = f"bayes-cal-{beta:g}", f"Bayes-CAL, β = {beta:g}", {"beta": beta}
     if not class_specific:
         name, title, options = f"{name}-shared", f"{title}, one context", {**options, "class_specific": False}
     return Member(name, title, "bayes-cal", options, learns_prompts=True)
 
 
-def _taskres(beta: float) -> Member:
+def bayes_taskres(beta: float) -> Member:
     return Member(f"bayes-taskres-{beta:g}", f"Bayes-TaskRes, β = {beta:g}", "bayes-taskres", {"beta": beta})
 
 
-def _cache(alpha: float, beta: float) -> Member:
-    title, options = f"Tip-Adapter, α = {alpha:g}, β = {beta:g}", {"alpha": alpha, "beta": beta}
-    return Member(f"tip-adapter-{alpha:g}-{beta:g}", title, "tip-adapter", options)
+def tip_adapter(alpha: float, beta: float, learns_keys: bool = False) -> Member:
+    """With its two numbers fixed: without validation images there is nothing to search them on."""
+    method, title = ("tip-adapter-f", "Tip-Adapter-F") if learns_keys else ("tip-adapter", "Tip-Adapter")
+    title, options = f"{title}, α = {alpha:g}, β = {beta:g}", {"alpha": alpha, "beta": beta}
+    return Member(f"{method}-{alpha:g}-{beta:g}", title, method, options)
 
 
 MEMBERS = (
     Member("zero-shot", "zero-shot", "clip"),
-    _bayes_cal(1.0),
-    _bayes_cal(0.3),
-    _bayes_cal(0.1),
-    _taskres(0.3),
-    _taskres(0.1),
+    bayes_cal(1.0),
+    bayes_cal(0.3),
+    bayes_cal(0.1),
+    bayes_taskres(0.3),
+    bayes_taskres(0.1),
     Member("regression-text", "logistic regression around zero-shot", "logistic-regression"),
     Member("regression", "logistic regression", "logistic-regression", {"around": "zero"}),
-    _cache(1.0, 2.0),
-    _cache(3.0, 5.5),
+    tip_adapter(1.0, 2.0),
+    tip_adapter(3.0, 5.5),
+    tip_adapter(3.0, 2.0, learns_keys=True),
+    Member("clip-adapter", "CLIP-Adapter", "clip-adapter"),
     Member(
         "network", "network on features", "erm", {"learning_rate": 1e-3, "weight_decay": 0.1, "epochs": 15}
     ),
@@ -90,7 +94,7 @@ MEMBERS = (
 # the zero-shot prompt, and whether every class needs a context of its own.
 MIXTURES = {
     AUTO: MEMBERS,
-    "bayes-cal-mixed": (*map(_bayes_cal, (1.0, 0.3, 0.1)), _bayes_cal(0.3, class_specific=False)),
+    "bayes-cal-mixed": (*map(bayes_cal, (1.0, 0.3, 0.1)), bayes_cal(0.3, class_specific=False)),
 }
 
 # What `auto` may spend on the training of one member, all its runs together: about twenty minutes on two cores, or on a

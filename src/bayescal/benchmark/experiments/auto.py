@@ -1,7 +1,8 @@
 """What `fit` does by default, against every single method on the same images: all labelled images of a fold.
 
 Not a search: nothing is chosen among trials, and no validation images are kept. A case is a fold and a seed; all cases
-of a data set are trained together, as stacks. What was measured is kept as a file per data set, which the tables read.
+of a data set are trained together, as stacks. What was measured is kept as a file per data set and seed, which the
+tables read.
 """
 
 import hashlib
@@ -39,9 +40,9 @@ SINGLES = (
     Member("coop", "CoOp", "coop", {"class_specific": False}),
     Member("coop-class", "CoOp, class-specific", "coop", {"class_specific": True}),
     Member("cal", "CAL", "cal", {"class_specific": False}),
+    Member("cal-class", "CAL, class-specific", "cal", {"class_specific": True}),
+    Member("bayes-cal", "Bayes-CAL, its own defaults", "bayes-cal"),
     Member("taskres", "TaskRes", "taskres"),
-    Member("clip-adapter", "CLIP-Adapter", "clip-adapter"),
-    Member("tip-adapter-f", "Tip-Adapter-F", "tip-adapter-f"),
 )
 ROWS = {
     "auto": "auto (what `fit` does)",
@@ -65,21 +66,25 @@ def train(bench: Bench) -> None:
     """Measure what has not been measured yet."""
     for data in bench.options.datasets:
         prepared = bench.sources.prepared(data)
-        path = _path(bench, data)
-        if _cases(path) is None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            cases = measure(prepared, bench.options.seeds, data if bench.show else None)
-            write_text(path, json.dumps(sealed({"cases": jsonable(cases)}), allow_nan=False))
+        paths = {seed: _path(bench, data, seed) for seed in bench.options.seeds}
+        missing = tuple(seed for seed, path in paths.items() if _cases(path) is None)
+        if not missing:
+            continue
+        cases = measure(prepared, missing, data if bench.show else None)
+        for seed in missing:
+            own = [case for case in cases if case["seed"] == seed]
+            paths[seed].parent.mkdir(parents=True, exist_ok=True)
+            write_text(paths[seed], json.dumps(sealed({"cases": jsonable(own)}), allow_nan=False))
 
 
-def _path(bench: Bench, data: str) -> Path:
+def _path(bench: Bench, data: str, seed: int) -> Path:
     """A file for everything that decides the outcome."""
     prepared = bench.sources.prepared(data)
-    cases = [prepared.splits(fold, seed).digest for fold in prepared.folds for seed in bench.options.seeds]
+    cases = [prepared.splits(fold, seed).digest for fold in prepared.folds]
     members = [asdict(member) for member in (*MEMBERS, *SINGLES)]
     about = [FORMAT, prepared.backbone_info.fingerprint, str(prepared.backbone_info.defaults), cases, members]
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
-    return bench.output / "auto" / f"{data}-{digest}.json"
+    return bench.output / "auto" / f"{data}-{seed}-{digest}.json"
 
 
 def measure(prepared: PreparedDataset, seeds: tuple[int, ...], progress: str | None) -> list[dict[str, Any]]:
@@ -160,10 +165,10 @@ LIMITS = (
 
 
 def _read(bench: Bench, data: str) -> list[dict[str, Any]]:
-    cases = _cases(_path(bench, data))
-    if cases is None:
+    found = [_cases(_path(bench, data, seed)) for seed in bench.options.seeds]
+    if any(cases is None for cases in found):
         raise MissingRecordsError(f"auto has not been measured on {data} yet: run `{bench.command('auto')}`")
-    return cases
+    return [case for cases in found if cases is not None for case in cases]
 
 
 def _cases(path: Path) -> list[dict[str, Any]] | None:
