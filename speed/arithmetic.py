@@ -38,7 +38,7 @@ from bayescal.features import FeatureBank
 from bayescal.features.content_index import ContentIndex
 from bayescal.features.threads import in_parallel, usable_cores, worker_threads
 from speed.card import SEEDS, TEMPLATE, held_out_accuracy
-from speed.measure import CLOCKS, Clock, Result, interleaved, medians, print_results, spread, write_json
+from speed.measure import CLOCKS, Clock, Result, interleaved, medians, print_results, processor, spread, write_json
 
 RESULTS = Path(__file__).parent / "results"
 BATCH, CALIBRATION = 16, 256
@@ -300,15 +300,7 @@ def main() -> None:
     command = f"python -m speed.arithmetic {sets} --images {arguments.images} --clock {arguments.clock}"
     command += " --onnx" if arguments.onnx else ""
     output = arguments.output or RESULTS / f"arithmetic-{arguments.device.split(':')[0]}.json"
-    write_json(results, output, command, load=round(load, 1), processor=_processor(), fingerprint=backbone.fingerprint)
-
-
-def _processor() -> str:
-    """Its name and which instructions for short numbers it has."""
-    about = Path("/proc/cpuinfo")
-    text = about.read_text() if about.exists() else ""
-    name = next((line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")), "")
-    return f"{name}; " + ", ".join(word for word in ("avx2", "avx512_vnni", "avx512_bf16", "amx_bf16") if word in text)
+    write_json(results, output, command, load=round(load, 1), processor=processor(), fingerprint=backbone.fingerprint)
 
 
 if __name__ == "__main__":

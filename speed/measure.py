@@ -153,6 +153,14 @@ def processors_used(seconds: float = 0.5) -> float:
     return (time.process_time() - busy) / (time.perf_counter() - started)
 
 
+def processor() -> str:
+    """Its name and which instructions for short numbers it has."""
+    about = Path("/proc/cpuinfo")
+    text = about.read_text() if about.exists() else ""
+    name = next((line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")), "")
+    return f"{name}; " + ", ".join(word for word in ("avx2", "avx512_vnni", "avx512_bf16", "amx_bf16") if word in text)
+
+
 def commit() -> str | None:
     """The checked-out commit, with a + when files differ from it; None outside a repository.
 
