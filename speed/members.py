@@ -30,10 +30,10 @@ from bayescal.util.atomic import write_text
 RESULTS = Path(__file__).parent / "results" / "members-mini2.json"
 SAMPLES = 20
 STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0)
-# Two of these became members by what is compared here.
-ADDED = ("tip-adapter-f-3-2", "clip-adapter")
-BEFORE = tuple(member for member in MEMBERS if member.name not in ADDED)
+ADAPTERS = ("tip-adapter-f-3-2", "clip-adapter")  # the best of the others, together
 OTHERS = (
+    tip_adapter(3.0, 2.0, learns_keys=True),
+    Member("clip-adapter", "CLIP-Adapter", "clip-adapter"),
     bayes_cal(0.3, class_specific=False),
     bayes_cal(0.03),
     bayes_taskres(1.0),
@@ -84,10 +84,10 @@ def measure(prepared: PreparedDataset, seeds: Sequence[int], name: str) -> list[
 
 
 def member_sets() -> dict[str, list[str]]:
-    """The sets that are compared: today's, what it was before, with one more or less, each alone, and all."""
-    present, before = ([member.name for member in members] for members in (MEMBERS, BEFORE))
-    sets = {"members": present, "before": before, "all": [member.name for member in CANDIDATES]}
-    sets |= {f"before + {member.name}": [*before, member.name] for member in CANDIDATES if member.name not in before}
+    """The sets that are compared: today's, with one more or less, with both adapters, each alone, and all."""
+    present = [member.name for member in MEMBERS]
+    sets = {"members": present, "all": [member.name for member in CANDIDATES]}
+    sets |= {"members + both adapters": [*present, *ADAPTERS]}
     sets |= {f"members + {member.name}": [*present, member.name] for member in OTHERS}
     sets |= {f"members - {name}": [other for other in present if other != name] for name in present}
     return sets | {f"only {member.name}": [member.name] for member in CANDIDATES}
@@ -96,8 +96,11 @@ def member_sets() -> dict[str, list[str]]:
 Scores = dict[str, dict[str, tuple[float, float]]]  # by data set, by name of what is compared: NLL, accuracy
 
 
-def scores(found: Mapping[str, Sequence[Answers]], sets: Mapping[str, Sequence[str]], strength: float) -> Scores:
-    numbers = {member.name: k for k, member in enumerate(CANDIDATES)}
+def scores(
+    found: Mapping[str, Sequence[Answers]], order: Sequence[str], sets: Mapping[str, Sequence[str]], strength: float
+) -> Scores:
+    """Of every set; `order`: of the candidates, as they were measured."""
+    numbers = {name: k for k, name in enumerate(order)}
     table: Scores = {}
     for data, cases in found.items():
         table[data] = {}
@@ -115,17 +118,17 @@ def regret(table: Scores) -> dict[str, float]:
     return {title: float(np.mean([own[title][0] - best[data] for data, own in table.items()])) for title in titles}
 
 
-def compare(found: Mapping[str, Sequence[Answers]]) -> dict[str, Any]:
+def compare(found: Mapping[str, Sequence[Answers]], order: Sequence[str]) -> dict[str, Any]:
     """Scores of every set; the set that the other data sets choose, for each; and every strength of the prior."""
     sets = member_sets()
-    table = scores(found, sets, PRIOR_PER_IMAGE)
+    table = scores(found, order, sets, PRIOR_PER_IMAGE)
     rotation = {}
     for data in found if len(found) > 1 else ():
         lost = regret({other: own for other, own in table.items() if other != data})
         chosen = min(lost, key=lambda title: lost[title])
         rotation[data] = {"set": chosen, "score": table[data][chosen]}
-    compared = {title: sets[title] for title in ("before", "members")}
-    strengths = {f"{strength:g}": scores(found, compared, strength) for strength in STRENGTHS}
+    compared = {title: sets[title] for title in ("members", "members + both adapters")}
+    strengths = {f"{strength:g}": scores(found, order, compared, strength) for strength in STRENGTHS}
     return {"sets": table, "regret": regret(table), "chosen by the other sets": rotation, "strengths": strengths}
 
 
@@ -154,10 +157,12 @@ def main() -> None:
     files = sorted(arguments.folder.glob("*.pt"))
     saved = {path.stem: torch.load(path, weights_only=True) for path in files}
     about = next(iter(saved.values()))["about"]
-    if any(own["about"]["candidates"] != [member.name for member in CANDIDATES] for own in saved.values()):
+    order = about["candidates"]
+    names = {member.name for member in CANDIDATES}
+    if any(own["about"]["candidates"] != order or set(order) != names for own in saved.values()):
         raise SystemExit(f"{arguments.folder} was measured with other candidates: measure again")
     found = {data: [Answers(**case) for case in own["cases"]] for data, own in saved.items()}
-    compared = compare(found)
+    compared = compare(found, order)
     command = f"python -m speed.members measure {' '.join(f'{data}.bundle' for data in found)}; compare"
     defined = {member.name: asdict(member) for member in CANDIDATES}
     written = {"command": command, **about, "members": defined, **compared}
@@ -171,7 +176,7 @@ def report(compared: dict[str, Any]) -> None:
         own = "  ".join(f"{data} {table[data][title][0]:.3f} / {100 * table[data][title][1]:.1f}" for data in table)
         print(f"regret {lost[title]:.4f}  {own}  {title}")
     for strength, own in compared["strengths"].items():
-        for title in ("before", "members"):
+        for title in ("members", "members + both adapters"):
             nll, accuracy = np.mean([scores[title] for scores in own.values()], axis=0)
             print(f"strength {strength}, {title}: {nll:.4f} / {100 * accuracy:.2f}")
     for data, own in compared["chosen by the other sets"].items():

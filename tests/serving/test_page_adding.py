@@ -86,7 +86,7 @@ def test_a_photo_of_forty_megapixels(page, made, tmp_path):
     )
     picture = page.locator("#panel .large")
     expect(picture).to_have_js_property("naturalWidth", 1280)
-    assert page.locator(".tile img").first.evaluate("image => image.naturalWidth") == 320
+    expect(page.locator(".tile img").first).to_have_js_property("naturalWidth", 320)
     page.get_by_role("button", name="Remove this image").click()
     shown(page, "all", MANY)
 

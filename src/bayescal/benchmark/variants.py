@@ -56,8 +56,8 @@ PAPER: Space = {
 SHARED: Space = {"class_specific": PAPER["class_specific"]}
 # The paper's prompt, for backbones whose own default is another: 16 random vectors and the step that suits them.
 SIXTEEN = {"n_context": 16, "context_init": "", "learning_rate": 0.002}
-# Every class with a context of its own, which the paper's ranges for the CAL family leave out on most data sets.
-CLASS_SPECIFIC = {"class_specific": True}
+# One context for all classes, or one for each: a search may draw either, and a data set's ranges may leave one out.
+CONTEXTS = {"shared": ("one context", False), "class": ("class-specific", True)}
 ABLATIONS = {"env": "L_E", "irm": "L_IRM", "orth": "L_orth"}
 
 
@@ -77,8 +77,11 @@ def _own_variants() -> dict[str, MethodVariant]:
             for method in ("coop", "cal", "bayes-cal")
         ),
         *(
-            MethodVariant(f"{method}-class", method, f"{get_method(method).title} (class-specific)", CLASS_SPECIFIC)
+            MethodVariant(
+                f"{method}-{end}", method, f"{get_method(method).title} ({words})", {"class_specific": class_specific}
+            )
             for method in ("coop", "cal", "bayes-cal")
+            for end, (words, class_specific) in CONTEXTS.items()
         ),
     ]
     kinds = (("", "", {}, {}), ("scaled-", " (scaled λ)", {}, SCALED), ("16-", " (16 random vectors)", SIXTEEN, PAPER))

@@ -83,8 +83,6 @@ MEMBERS = (
     Member("regression", "logistic regression", "logistic-regression", {"around": "zero"}),
     tip_adapter(1.0, 2.0),
     tip_adapter(3.0, 5.5),
-    tip_adapter(3.0, 2.0, learns_keys=True),
-    Member("clip-adapter", "CLIP-Adapter", "clip-adapter"),
     Member(
         "network", "network on features", "erm", {"learning_rate": 1e-3, "weight_decay": 0.1, "epochs": 15}
     ),

@@ -40,9 +40,9 @@ SINGLES = (
     Member("coop", "CoOp", "coop", {"class_specific": False}),
     Member("coop-class", "CoOp, class-specific", "coop", {"class_specific": True}),
     Member("cal", "CAL", "cal", {"class_specific": False}),
-    Member("cal-class", "CAL, class-specific", "cal", {"class_specific": True}),
-    Member("bayes-cal", "Bayes-CAL, its own defaults", "bayes-cal"),
     Member("taskres", "TaskRes", "taskres"),
+    Member("clip-adapter", "CLIP-Adapter", "clip-adapter"),
+    Member("tip-adapter-f", "Tip-Adapter-F", "tip-adapter-f"),
 )
 ROWS = {
     "auto": "auto (what `fit` does)",
