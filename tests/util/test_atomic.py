@@ -7,8 +7,11 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
+from bayescal.errors import BayescalError
 from bayescal.util.atomic import beside, clear_drafts, replacing, replacing_folder, write_bytes, write_text
+from bayescal.util.tensor_file import write_tensors
 
 
 def names(folder) -> list[str]:
@@ -53,8 +56,34 @@ def test_a_file_that_is_there_is_replaced_and_keeps_its_content_until_then(tmp_p
 def test_a_new_file_has_ordinary_permissions(tmp_path):
     (tmp_path / "plain").write_bytes(b"")
     write_bytes(tmp_path / "ours", b"")
-    mode = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "ours")]
-    assert mode[0] == mode[1]
+    write_tensors(tmp_path / "tensors", {"a": torch.zeros(1)}, {})
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "ours", "tensors")]
+    assert modes[0] == modes[1] == modes[2]
+
+
+def test_a_link_to_a_file_stays_a_link(tmp_path):
+    write_text(tmp_path / "real", "old")
+    (tmp_path / "link").symlink_to("real")
+    write_text(tmp_path / "link", "new")
+    (tmp_path / "dangling").symlink_to("made")
+    write_tensors(tmp_path / "dangling", {"a": torch.zeros(1)}, {})
+    assert (tmp_path / "real").read_text() == "new"
+    assert os.readlink(tmp_path / "dangling") == "made"
+    assert names(tmp_path) == ["dangling", "link", "made", "real"]
+
+
+def test_what_is_no_file_is_not_replaced_by_one(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "to-pipe").symlink_to("pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    for name, said in (("pipe", "a pipe"), ("to-pipe", "a pipe"), ("loop", "leads to itself")):
+        before = os.lstat(tmp_path / name)
+        with pytest.raises(BayescalError, match=f"{name} is .*{said}"):
+            write_text(tmp_path / name, "new")
+        with pytest.raises(BayescalError, match=f"{name} is .*{said}"):
+            write_tensors(tmp_path / name, {"a": torch.zeros(1)}, {})
+        assert os.lstat(tmp_path / name) == before
+    assert names(tmp_path) == ["loop", "pipe", "to-pipe"]
 
 
 @pytest.mark.parametrize("failure", [OSError("disk full"), KeyboardInterrupt(), ValueError("no number")])

@@ -13,6 +13,7 @@ def check_file(path: Path) -> None:
     """Refuse, before any work is done, a path where no file can be written."""
     if path.is_dir():
         raise BayescalError(f"{path} is a folder: expected the name of a file to write")
+    path = atomic.replaceable(path)
     if not path.parent.is_dir():
         raise BayescalError(f"{path}: there is no folder {path.parent} to write to")
     check_place(path.parent)

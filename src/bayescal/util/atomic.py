@@ -13,16 +13,19 @@ dies there, `finish_replacing` puts the old folder back.
 """
 
 import contextlib
+import errno
 import os
 import re
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
+from bayescal.errors import BayescalError
 from bayescal.util.exchange import exchange
 from bayescal.util.process import is_alive, process_mark
 
@@ -35,6 +38,7 @@ _DRAFT = re.compile(r"\..+\.(?P<tail>(?P<mark>[0-9a-f]{8}-\d+-\d*)\.[0-9a-f]{8}\
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary name to write a file to; it becomes `path` when the block ends, and is removed if the block fails."""
+    path = replaceable(path)
     clear_drafts(path.parent)
     draft = _beside(path, "tmp")
     try:
@@ -46,6 +50,22 @@ def replacing(path: Path) -> Iterator[Path]:
             draft.unlink()
         raise
     sync_folder(path.parent)
+
+
+def replaceable(path: Path) -> Path:
+    """The file that a path stands for: a link stays a link, what it points to is replaced.
+
+    A device or a pipe is refused: a rename would put a file in its place.
+    """
+    try:
+        kind = os.stat(path).st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+            raise BayescalError(f"{path} is a device, a pipe or a socket: expected the name of a file to write")
+        return path.resolve() if path.is_symlink() else path
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise BayescalError(f"{path} is a link that leads to itself: expected the name of a file to write") from error
+        return Path(os.path.realpath(path)) if path.is_symlink() else path  # to what is not there yet
 
 
 def write_text(path: Path, text: str) -> None:

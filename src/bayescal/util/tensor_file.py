@@ -2,11 +2,12 @@
 
 import os
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bayescal.util.atomic import folder_beside, sync, sync_folder
+from bayescal.util.atomic import folder_beside, replaceable, sync, sync_folder
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,12 +24,15 @@ def write_tensors(path: Path, tensors: "dict[str, Tensor]", metadata: Mapping[st
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
+    path = replaceable(path)
     with folder_beside(path) as folder:
         draft = folder / path.name
         try:
             save_file(tensors, draft, metadata=dict(metadata))
         except SafetensorError as error:
             raise refused_by_disk(error, path) or error from error
+        (folder / "plain").touch()
+        shutil.copymode(folder / "plain", draft)  # the library's own files are for their owner alone
         sync(draft)
         os.replace(draft, path)
     sync_folder(path.parent)
