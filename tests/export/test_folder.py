@@ -1,18 +1,27 @@
 """The folder that `bayescal export` writes: what is in it, whole or not at all, and checked when it is read."""
 
+import hashlib
 import json
+import re
 import shutil
+from functools import reduce
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
+import onnx
 import pytest
 from exporting import WEB as PACKAGE
 
 from bayescal.errors import ArtifactError
 from bayescal.export.folder import OURS, WEB, WEB_FILES
 from bayescal.export.reading import ExportedModel
+from bayescal.util.checksum import sealed
 from command_line import left_in, refused, run
 
 pytestmark = pytest.mark.xdist_group("exported")
+GONE = object()
+OPSET = [onnx.helper.make_opsetid("", 18)]
 
 
 @pytest.fixture
@@ -59,19 +68,69 @@ def test_damage_is_found(copy, file, spoil, words):
         ExportedModel(copy)
 
 
-def test_a_graph_that_is_none_says_so(copy):
-    """With checksums that fit."""
-    import hashlib
-
-    from bayescal.export.reading import checksum
-
+def forge(copy: Path, name: str, value: object, graph: bytes | None = None) -> None:
+    """Another value in labels.json, "preprocessing.size" is in an object; and another graph; checksums fit."""
     about = json.loads((copy / "labels.json").read_text())
-    del about["checksum"]
-    (copy / "model.onnx").write_bytes(b"nothing")
-    about["files"]["model.onnx"] = {"bytes": 7, "sha256": hashlib.sha256(b"nothing").hexdigest()}
-    (copy / "labels.json").write_text(json.dumps({**about, "checksum": checksum(about)}))
+    if graph is not None:
+        (copy / "model.onnx").write_bytes(graph)
+        about["files"]["model.onnx"] = {"bytes": len(graph), "sha256": hashlib.sha256(graph).hexdigest()}
+    *above, last = name.split(".") if name not in about["files"] else ("files", name)
+    inside = reduce(dict.__getitem__, above, about)
+    if value is GONE:
+        del inside[last]
+    else:
+        inside[last] = value
+    (copy / "labels.json").write_text(json.dumps(sealed(about)))
+
+
+def test_a_graph_that_is_none_says_so(copy):
+    forge(copy, "version", "x", b"nothing")
     with pytest.raises(ArtifactError, match="cannot be used by onnxruntime"):
         ExportedModel(copy)
+
+
+def test_a_graph_of_something_else_says_so(copy):
+    node = onnx.helper.make_node("Identity", ["x"], ["y"])
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy")
+    graph = onnx.helper.make_model(onnx.helper.make_graph([node], "g", [x], [y]), ir_version=9, opset_imports=OPSET)
+    forge(copy, "version", "x", graph.SerializeToString())
+    with pytest.raises(ArtifactError, match="is another graph"):
+        ExportedModel(copy)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, GONE) for name in ("classes", "class_words", "environments", "threshold", "temperature", "expected")),
+        *((name, GONE) for name in ("preprocessing", "method", "backbone", "fingerprint", "files", "model.onnx")),
+        ("classes", []), ("classes", "dog"), ("classes", ["dog", "dog"]), ("classes", ["a", "b", "c"]),
+        ("class_words", ["dog"]), ("class_words", [1, 2]), ("environments", []), ("environments", [[], {}]),
+        ("threshold", "high"), ("threshold", 10**30), ("unfamiliar_below", []), ("temperature", -1),
+        ("expected", 3), ("files", []), ("model.onnx", {"bytes": "1"}), ("feature_width", "512"), ("feature_width", 0),
+        ("preprocessing", 3), ("preprocessing.size", 10**9), ("preprocessing.size", 0), ("preprocessing.mean", 0.5),
+        ("preprocessing.std", [1, 0, 1]), ("preprocessing.std", [1, 1]), ("preprocessing.interpolation", "cubic"),
+        ("preprocessing.resize_mode", None), ("classes", ["\ud800", 10**400]),
+    ],
+)  # fmt: skip
+def test_labels_that_do_not_fit_are_a_sentence(copy, name, value):
+    forge(copy, name, value)
+    with pytest.raises(ArtifactError, match=re.escape(str(copy))) as caught:
+        ExportedModel(copy)
+    assert "\n" not in str(caught.value)
+
+
+def test_environments_that_the_labels_do_not_name_are_a_sentence(copy):
+    forge(copy, "environments", ["only one"])
+    model = ExportedModel(copy)
+    model._session = SimpleNamespace(run=lambda outputs, given: answer_of(1, outputs))
+    with pytest.raises(ArtifactError, match=r"labels\.json does not"):
+        model.predict_pixels(np.zeros((1, 8, 8, 3), np.uint8))
+
+
+def answer_of(environment: int, outputs: tuple[str, ...]) -> list[np.ndarray]:
+    values = {name: np.zeros(1, np.float32) for name in outputs}
+    values |= {"probabilities": np.full((1, 2), 0.5, np.float32), "environment": np.array([environment])}
+    return [values[name] for name in outputs]
 
 
 def test_a_folder_that_is_no_export(model):

@@ -77,6 +77,15 @@ def test_an_object_is_fetched_again_only_when_it_has_changed(address, tmp_path):
     assert not np.array_equal(again[1], first[1])
 
 
+def test_a_flipped_bit_in_a_remembered_hash_is_found(address, tmp_path):
+    urls, cache = [f"{address}/0.png"], tmp_path / "cache"
+    first, _ = digest_all(urls, 1, cache)
+    (file := cache / "remote-hashes.jsonl").write_text(file.read_text().replace(first[0].tobytes().hex(), "0" * 64))
+    Counting.got.clear()
+    assert np.array_equal(digest_all(urls, 1, cache)[0], first)
+    assert Counting.got == ["/0.png"]
+
+
 def test_a_cache_that_cannot_be_written_to_does_no_harm(address, tmp_path):
     (tmp_path / "cache").write_text("a file where the folder should be")
     assert digest_all([f"{address}/0.png"], 1, tmp_path / "cache")[1] == {}

@@ -1,5 +1,6 @@
 """The store of images and labels: what was acknowledged is there after a kill, for every process that looks."""
 
+import json
 import os
 import signal
 import subprocess
@@ -64,6 +65,56 @@ def test_a_line_that_was_cut_short_spoils_itself_alone(tmp_path):
     again.label([(one, CAT)])
     assert LabelStore(tmp_path).get(one).label == CAT
     assert LabelStore(tmp_path).damaged == 1
+
+
+@pytest.mark.parametrize(
+    "old", ['"class": "dog"', '"environment": "here"', '"v": 2', '"image": "', '"checksum"', '"time": ']
+)
+def test_a_flipped_bit_spoils_a_line_and_nothing_is_believed_of_it(tmp_path, caplog, old):
+    store = LabelStore(tmp_path)
+    (one,) = added(store, b"one")
+    store.label([(one, CAT)])
+    store.label([(one, DOG)])
+    journal = tmp_path / JOURNAL
+    before, last = journal.read_bytes().rsplit(b"\n{", 1)
+    at = last.index(old.encode()) + len(old) - 2  # the last letter but one
+    for bit in range(8):
+        flipped = bytearray(last)
+        flipped[at] ^= 1 << bit
+        journal.write_bytes(before + b"\n{" + flipped)
+        assert LabelStore(tmp_path).get(one).label == CAT
+        assert f"{journal}: lines that are not as they were written: " in caplog.text
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["[]", "3", "[" * 100_000, "9" * 6000, '{"v": 1}', '{"v": 1, "what": "label", "image": [], "class": 3}']
+    + [
+        json.dumps({"v": 1, "time": 0, "what": "image", "name": "x", "image": "0" * 64, "ending": ".png"} | wrong)
+        for wrong in ({"ending": "/../../x"}, {"image": "../x"}, {"name": {}}, {"time": "now"}, {"image": 7})
+    ],
+    ids=range(11),
+)
+def test_lines_of_anything_else_are_left_out(tmp_path, line):
+    LabelStore(tmp_path)
+    (tmp_path / JOURNAL).write_text(f"\n{line}\n")
+    store = LabelStore(tmp_path)
+    assert (store.images(), store.damaged) == ([], 1)
+
+
+def test_lines_of_before_there_were_checksums_count(tmp_path):
+    LabelStore(tmp_path)
+    about = {"v": 1, "time": 1.5, "what": "image", "image": "0" * 64, "name": "a.png", "ending": ".png"}
+    (tmp_path / JOURNAL).write_text(f"\n{json.dumps(about)}\n")
+    assert [image.name for image in LabelStore(tmp_path).images()] == ["a.png"]
+
+
+def test_a_file_that_was_damaged_is_mended_when_the_image_comes_again(tmp_path):
+    store = LabelStore(tmp_path)
+    (one,) = added(store, b"one")
+    store.path(store.get(one)).write_bytes(b"0ne")
+    store.keep_file(b"one", "a.png")
+    assert store.path(store.get(one)).read_bytes() == b"one"
 
 
 WRITER = """

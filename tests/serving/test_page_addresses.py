@@ -250,3 +250,21 @@ def test_the_queue_holds_what_is_not_labelled_and_is_the_models_suggestion(page,
     assert sorted(queue) == sorted(images)
     page.post("/page/labels", json={"labels": [{"image": queue[0], "class": "dog"}]})
     assert set(page.get("/page/queue").json()["images"]) == set(queue[1:])
+
+
+def test_an_image_whose_file_was_damaged_is_left_out_until_it_is_added_again(made, tmp_path, caplog):
+    """Nothing is computed from other content under the name of this one."""
+    labels, content = tmp_path / "labels", picture()
+    page = page_of(desk_of(made, labels))
+    one, two = add(page, content), add(page, picture((0, 9, 9)))
+    file = next(path for path in (labels / "images").iterdir() if path.name.startswith(one))
+    file.write_bytes(picture((9, 9, 0)))
+    shutil.rmtree(labels / "features", ignore_errors=True)
+    for bank in labels.rglob("*.keys"):  # without what is known of it, it is read anew
+        bank.unlink()
+    again = page_of(desk_of(made, labels))
+    assert [image["id"] for image in again.get("/page/state").json()["images"]] == [two]
+    assert f"added images whose files are gone or damaged are left out: {file}" in caplog.text
+    assert add(again, content) == one
+    assert {image["id"] for image in again.get("/page/state").json()["images"]} == {one, two}
+    assert file.read_bytes() == content

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bayescal.errors import ArtifactError
 from bayescal.util.atomic import finish_replacing, replacing_folder, sync
+from bayescal.util.checksum import checksum, sealed
 from bayescal.util.jsonable import jsonable
 
 if TYPE_CHECKING:
@@ -67,8 +68,7 @@ def write_artifact(
         "copies": copies,
         "files": {TENSORS: {"bytes": len(blob), "sha256": hashlib.sha256(blob).hexdigest()}},
     }
-    config["checksum"] = _checksum(config)
-    text = json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False).encode()
+    text = json.dumps(sealed(config), indent=2, ensure_ascii=False, allow_nan=False).encode()
     try:
         with replacing_folder(Path(path)) as draft:
             _write(draft / TENSORS, blob)
@@ -125,7 +125,7 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise ArtifactError(f"{path} is not a model: expected a folder with {CONFIG} and {TENSORS}")
     try:
         config = json.loads(file.read_bytes())
-        found = _checksum({k: v for k, v in config.items() if k != "checksum"}) if isinstance(config, dict) else ""
+        found = checksum(config) if isinstance(config, dict) else ""
     except OSError as error:
         raise ArtifactError(f"{file} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -155,11 +155,6 @@ def _read_tensors(file: Path, files: Any) -> bytes:
     if hashlib.sha256(blob).hexdigest() != expected["sha256"]:
         raise ArtifactError(f"{file} was changed after it was written: fit the model again")
     return blob
-
-
-def _checksum(config: dict[str, Any]) -> str:
-    canonical = json.dumps(config, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from bayescal import __version__
 from bayescal.errors import BayescalError
-from bayescal.export.reading import ANSWERS, FORMAT, FORMAT_VERSION, LABELS, MODEL, checksum
+from bayescal.export.reading import ANSWERS, FORMAT, FORMAT_VERSION, LABELS, MODEL
 from bayescal.util import atomic
+from bayescal.util.checksum import sealed
 from bayescal.util.jsonable import jsonable
 
 if TYPE_CHECKING:
@@ -59,9 +60,8 @@ def labels(predictor: "BasePredictor", precision: str, files: Mapping[str, bytes
 
 def write_folder(path: Path, files: Mapping[str, bytes], about: dict[str, Any], web: Path | None = None) -> None:
     """All of it under a temporary name, then renamed: there is a whole folder or none."""
-    signed = {**about, "checksum": checksum(about)}
     texts = {
-        LABELS: json.dumps(signed, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
+        LABELS: json.dumps(sealed(about), indent=2, ensure_ascii=False, allow_nan=False) + "\n",
         README: _readme(about),
         PAGE: (_TEMPLATES / "page.html").read_text(encoding="utf-8"),
     }

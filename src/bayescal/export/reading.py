@@ -7,7 +7,9 @@ import hashlib
 import json
 import math
 import os
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -19,11 +21,40 @@ from bayescal.data.preprocess import Preprocess
 from bayescal.data.transforms import cropped
 from bayescal.errors import ArtifactError
 from bayescal.estimator.prediction import Prediction
+from bayescal.util.checksum import checksum
 from bayescal.util.cores import usable_cpus
+from bayescal.util.typed import read
 
 FORMAT, FORMAT_VERSION = "bayescal-export", 1
 MODEL, ANSWERS, LABELS = "model.onnx", "answers.onnx", "labels.json"
 OUTPUTS = ("probabilities", "entropy", "mutual_information", "disagreement", "familiarity", "environment")
+_LARGEST_SIDE = 4096  # pixels; towers see some hundred
+Label = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class _File:
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class _Labels:
+    """What is read of labels.json; it says more."""
+
+    classes: tuple[Label, ...]
+    class_words: tuple[str, ...]
+    environments: tuple[Label, ...]
+    threshold: float | None
+    unfamiliar_below: float | None
+    temperature: float
+    expected: dict[str, Any] | None
+    method: str
+    preprocessing: Preprocess
+    backbone: str
+    fingerprint: str
+    files: dict[str, _File]
+    feature_width: int | None = None  # D; None: an older folder, for images alone
 
 
 class ExportedModel:
@@ -41,11 +72,10 @@ class ExportedModel:
         threshold, unfamiliar = self.labels["threshold"], self.labels["unfamiliar_below"]
         self.threshold = math.inf if threshold is None else float(threshold)
         self.unfamiliar_below = -math.inf if unfamiliar is None else float(unfamiliar)
-        how = dict(self.labels["preprocessing"])
-        self.preprocess = Preprocess(**{**how, "mean": tuple(how["mean"]), "std": tuple(how["std"])})
-        self.width: int | None = self.labels.get("feature_width")  # D; None: an older folder, for images alone
+        self.preprocess = read(Preprocess, self.labels["preprocessing"])
+        self.width: int | None = self.labels.get("feature_width")
         self._threads = usable_cores() if threads is None else threads
-        self._session = _session(self.path / MODEL, graph, self._threads)
+        self._session = self._opened(MODEL, graph, "images")
         self._last: Any = None  # of the graph's last part, once it is asked for
         self._opening = Lock()
 
@@ -80,7 +110,7 @@ class ExportedModel:
             raise ValueError(f"expected (N, {self.width}), found {features.shape}")
         with self._opening:
             if self._last is None:
-                self._last = _session(self.path / ANSWERS, _file(self.path, ANSWERS, self.labels), self._threads)
+                self._last = self._opened(ANSWERS, _file(self.path, ANSWERS, self.labels), "features")
         rows = features if len(features) else np.zeros((1, features.shape[1]))
         values = self._last.run(list(OUTPUTS), {"features": np.ascontiguousarray(rows, dtype=np.float32)})
         return self._prediction({name: value[: len(features)] for name, value in zip(OUTPUTS, values, strict=True)})
@@ -99,6 +129,11 @@ class ExportedModel:
 
     def _prediction(self, found: dict[str, np.ndarray]) -> Prediction:
         probabilities, familiarity = found["probabilities"], found["familiarity"]
+        n = len(probabilities)
+        if probabilities.shape != (n, len(self.classes)) or not np.isfinite(probabilities).all():
+            raise ArtifactError(f"{self.path} gives no probabilities of its {len(self.classes)} classes")
+        if found["environment"].shape != (n,) or not np.isin(found["environment"], range(len(self.environments))).all():
+            raise ArtifactError(f"{self.path} names environments that {LABELS} does not")
         confidence = probabilities.max(1)
         return Prediction(
             labels=np.array(self.classes)[probabilities.argmax(1)],
@@ -113,6 +148,18 @@ class ExportedModel:
             unfamiliar=familiarity < self.unfamiliar_below,
         )
 
+    def _opened(self, name: str, graph: bytes, given: str) -> Any:
+        """A graph of the folder, after checking that it takes and gives what its labels are about."""
+        session = _session(self.path / name, graph, self._threads)
+        outputs = {one.name: one.shape for one in session.get_outputs()}
+        wanted = (*OUTPUTS, "features") if name == MODEL and self.width is not None else OUTPUTS
+        if [one.name for one in session.get_inputs()] != [given] or not set(wanted) <= outputs.keys():
+            raise ArtifactError(f"{self.path / name} is another graph: expected {given} → {', '.join(wanted)}")
+        n = outputs["probabilities"][-1] if outputs["probabilities"] else None
+        if isinstance(n, int) and n != len(self.classes):
+            raise ArtifactError(f"{self.path / name} tells {n} classes apart, {LABELS} names {len(self.classes)}")
+        return session
+
     def _check_width(self) -> None:
         if self.width is None:
             raise ArtifactError(f"{self.path} takes images, not features: an older version wrote it. Export it again")
@@ -123,12 +170,6 @@ def usable_cores() -> int:
     here = usable_cpus()
     limit = os.environ.get("OMP_NUM_THREADS", "")
     return max(1, min(here, int(limit))) if limit.isdecimal() else here
-
-
-def checksum(about: dict[str, Any]) -> str:
-    """SHA-256 of everything in labels.json but the checksum itself."""
-    canonical = json.dumps(about, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def _read(path: Path) -> tuple[dict[str, Any], bytes]:
@@ -153,7 +194,35 @@ def _read(path: Path) -> tuple[dict[str, Any], bytes]:
         )
     if about.pop("checksum", None) != checksum(about):
         raise ArtifactError(f"{file} was changed after it was written: export the model again")
+    try:
+        _check(about)
+    except ValueError as error:
+        raise ArtifactError(f"{file} is not what `bayescal export` writes: {error}") from error
     return about, _file(path, MODEL, about)
+
+
+def _check(about: Mapping[str, Any]) -> None:
+    """Refuse what no export says, whatever its checksum: a `ValueError` names it."""
+    said = read(_Labels, {f.name: about[f.name] for f in fields(_Labels) if f.name in about})
+    how = said.preprocessing
+    for expected, holds in {
+        "classes: expected one or more, each once": 0 < len(said.classes) == len({repr(c) for c in said.classes}),
+        "class_words: expected one for each class": len(said.class_words) == len(said.classes),
+        "environments: expected one or more": len(said.environments) > 0,
+        "temperature: expected a number above 0": 0 < said.temperature < math.inf,
+        "threshold: expected a finite number": said.threshold is None or math.isfinite(said.threshold),
+        "unfamiliar_below: expected a finite number": math.isfinite(said.unfamiliar_below or 0.0),
+        "feature_width: expected 1 or more": said.feature_width is None or said.feature_width > 0,
+        f"files: expected {MODEL}": MODEL in said.files,
+        f"preprocessing.size: expected 1 to {_LARGEST_SIDE:,} pixels": 0 < how.size <= _LARGEST_SIDE,
+        "preprocessing: expected three means": len(how.mean) == 3 and all(map(math.isfinite, how.mean)),
+        "preprocessing: expected three deviations above 0": len(how.std) == 3
+        and all(0 < x < math.inf for x in how.std),
+        "preprocessing.interpolation: expected bicubic or bilinear": how.interpolation in ("bicubic", "bilinear"),
+        "preprocessing.resize_mode: expected shortest or squash": how.resize_mode in ("shortest", "squash"),
+    }.items():
+        if not holds:
+            raise ValueError(expected)
 
 
 def _file(path: Path, name: str, about: dict[str, Any]) -> bytes:
@@ -162,7 +231,9 @@ def _file(path: Path, name: str, about: dict[str, Any]) -> bytes:
         graph = (path / name).read_bytes()
     except OSError as error:
         raise ArtifactError(f"{path / name} cannot be read: {error.strerror}") from error
-    expected = about["files"][name]
+    expected = about["files"].get(name)
+    if expected is None:
+        raise ArtifactError(f"{path / LABELS} does not say what {name} holds: export the model again")
     if len(graph) != expected["bytes"]:
         raise ArtifactError(
             f"{path / name} has {len(graph):,} bytes, expected {expected['bytes']:,}: it was cut short or replaced"

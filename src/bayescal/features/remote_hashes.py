@@ -1,8 +1,8 @@
 """Content hashes of what lies behind URLs, kept between runs: whoever has its features need not fetch it again.
 
-`remote-hashes.jsonl` in the cache folder has a line {"key", "sha256"} per object; the key is its address, its size and
-what its store changes with its content (an ETag or a time). It is only a cache: lines that cannot be read and folders
-that cannot be written to do no harm.
+`remote-hashes.jsonl` in the cache folder has a line {"key", "sha256", "checksum"} per object; the key is its address,
+its size and what its store changes with its content (an ETag or a time). It is only a cache: lines that cannot be read
+and folders that cannot be written to do no harm.
 """
 
 import json
@@ -20,6 +20,8 @@ from bayescal.errors import DataError
 from bayescal.features.decode_process import digests, reason
 from bayescal.features.fetched import Fetched
 from bayescal.features.threads import in_parallel, worker_threads
+from bayescal.util.checksum import check_seal, sealed
+from bayescal.util.jsonable import loads
 from bayescal.util.progress import progress_bar
 
 _AT_ONCE = 16  # requests: a store answers each after a while, however many there are
@@ -48,10 +50,11 @@ class RemoteHashes:
 
     def _read(self, line: str) -> None:
         try:
-            entry = json.loads(line)
+            entry = loads(line)
+            check_seal(entry, required=True)
             if len(bytes.fromhex(entry["sha256"])) == 32:
                 self._known[str(entry["key"])] = entry["sha256"]
-        except (ValueError, KeyError, TypeError, RecursionError):  # cut short by a kill
+        except (ValueError, KeyError, TypeError):  # cut short by a kill, or not as it was written: fetched again
             return
 
     def key(self, url: str) -> str | None:
@@ -80,7 +83,7 @@ class RemoteHashes:
         """Remember a hash; one write, so that several processes may add."""
         if self._file is None or key is None:
             return
-        line = json.dumps({"key": key, "sha256": digest.hex()}) + "\n"
+        line = json.dumps(sealed({"key": key, "sha256": digest.hex()})) + "\n"
         with self._lock:
             self._known[key] = digest.hex()
             try:

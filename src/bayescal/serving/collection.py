@@ -5,6 +5,7 @@
 Features depend on the image and the backbone alone: they are kept beside the images and outlive models and restarts.
 """
 
+import logging
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -20,13 +21,14 @@ from bayescal.estimator.base_predictor import BasePredictor
 from bayescal.estimator.prediction import Prediction
 from bayescal.features import FeatureBank
 from bayescal.features.content_index import ContentIndex
-from bayescal.serving.labels import AddedImage, LabelStore
+from bayescal.serving.labels import AddedImage, LabelStore, is_as_added
 from bayescal.serving.teaching import digests_of
 from bayescal.util.jsonable import finite, jsonable
 
 TOP = 5  # classes that are shown of an answer at once
 NEIGHBOURS = 8
 ANSWERS_AT_ONCE = 512
+_log = logging.getLogger("bayescal")
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Collection:
         self._features: dict[str, Tensor] = {}  # (D,) each, by the image's id
         self._answers: dict[str, dict[str, Any]] = {}
         self._waiting: list[Waiting] = []
+        self._lost: set[str] = set()  # images whose file is gone or damaged, by id
         self._mutex, self._encoding = threading.RLock(), threading.Lock()
         self._since_model = 0  # number of the last change that touched every answer
         self._take(predictor)
@@ -126,10 +129,21 @@ class Collection:
         """Images that are not removed and can be read, with features."""
         self.store.refresh()
         images = [image for image in self.store.images() if not image.removed]
-        if missing := [image for image in images if image.id not in self._features]:
+        known = self._features.keys() | self._lost
+        if missing := [image for image in images if image.id not in known]:
             with self._encoding:  # after a restart, or added by another process
-                self._encode([image for image in missing if image.id not in self._features])
+                self._encode_again([image for image in missing if image.id not in self._features])
         return [image for image in images if image.id in self._features]
+
+    def _encode_again(self, images: Sequence[AddedImage]) -> None:
+        """Features of images that were added earlier, if their files are what they were then."""
+        whole = {image.id: image for image in images if is_as_added(self.store.path(image), image.id)}
+        reasons = self._encode(list(whole.values())) if whole else {}
+        if lost := [image for image in images if image.id not in whole or image.id in reasons]:
+            self._lost.update(image.id for image in lost)
+            files = ", ".join(str(self.store.path(image)) for image in lost[:3])
+            more = f" and {len(lost) - 3:,} more" if len(lost) > 3 else ""
+            _log.warning("added images whose files are gone or damaged are left out: %s%s. Add them again", files, more)
 
     def features(self, images: Sequence[AddedImage]) -> Tensor:
         """(n, D)"""

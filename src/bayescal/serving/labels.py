@@ -6,26 +6,38 @@
 An image's file is on the disk before its line is; a line is on the disk before anybody is told so. So whatever was
 acknowledged survives a kill or a power cut. Every process appends whole lines in one write and reads what the others
 have appended; no lock is needed. Each line begins with a line end of its own, so one that was cut short by a kill
-spoils itself alone.
+spoils itself alone. Each has a checksum: one that is not as it was written is left out, and it is said how many are.
 """
 
 import contextlib
 import hashlib
 import json
+import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from bayescal.data.file_tree import IMAGE_SUFFIXES
 from bayescal.errors import DataError
 from bayescal.util.atomic import replacing, sync_folder
+from bayescal.util.checksum import check_seal, sealed
+from bayescal.util.jsonable import loads
 
 JOURNAL, IMAGES = "journal.jsonl", "images"
-FORMAT = 1
+FORMAT = 2  # 2: with a checksum in each line
+ENDINGS = (*IMAGE_SUFFIXES, ".heic", ".heif", ".image")  # of files; ".image": of those that are called otherwise
+_ID = re.compile("[0-9a-f]{64}")
+_KINDS = {
+    "what": str, "time": int | float, "image": str, "name": str, "ending": str, "class": str | NoneType,
+    "environment": str | NoneType, "model": int, "about": dict,
+}  # fmt: skip
+_log = logging.getLogger("bayescal")
 LONGEST_NAME = 300  # characters of an image's or class's name that are kept
 
 
@@ -81,6 +93,10 @@ class LabelStore:
                 "written to with --labels FOLDER"
             ) from error
         self.refresh()
+        if self._damaged:
+            _log.warning(
+                "%s: lines that are not as they were written: %d. They are left out", self._journal, self._damaged
+            )
 
     # ---- what is there --------------------------------------------------------------------------------------------
 
@@ -91,7 +107,7 @@ class LabelStore:
 
     @property
     def damaged(self) -> int:
-        """Lines that were cut short and tell nothing."""
+        """Lines that were cut short or have changed since, and tell nothing."""
         return self._damaged
 
     @property
@@ -134,7 +150,7 @@ class LabelStore:
 
     def _apply(self, line: bytes) -> None:
         try:
-            event = json.loads(line)
+            event = _event(line)
             what, number = event["what"], self._changes
             if what == "image":
                 known = self._images.get(event["image"])
@@ -149,9 +165,9 @@ class LabelStore:
             elif what == "remove":
                 self._change(event["image"], removed=True)
             elif what == "model":
-                self._model = TaughtModel(int(event["model"]), event["time"], dict(event["about"]))
+                self._model = TaughtModel(event["model"], event["time"], event["about"])
                 self._models[self._model.number] = self._model
-        except (ValueError, KeyError, TypeError):  # cut short by a kill
+        except (ValueError, KeyError):
             self._damaged += 1
 
     def _change(self, image: str, **changes: Any) -> None:
@@ -166,10 +182,10 @@ class LabelStore:
         known = self._images.get(digest)
         if known is None:
             # The ending is the user's, so that other programs open the file; from a list, because it becomes a path.
-            ending = ending if ending in IMAGE_SUFFIXES or ending in (".heic", ".heif") else ".image"
+            ending = ending if ending in ENDINGS else ".image"
             known = AddedImage(digest, name[:LONGEST_NAME], ending, 0.0, 0)
         path = self.path(known)
-        if not path.exists():
+        if not is_as_added(path, digest):
             with replacing(path) as draft:
                 draft.write_bytes(content)
         return known
@@ -227,7 +243,7 @@ class LabelStore:
     def _append(self, events: Sequence[dict[str, Any]]) -> None:
         if not events:
             return
-        lines = [json.dumps({"v": FORMAT, "time": round(time.time(), 3), **event}) for event in events]
+        lines = [json.dumps(sealed({"v": FORMAT, "time": round(time.time(), 3), **event})) for event in events]
         blob = ("\n" + "\n".join(lines) + "\n").encode()
         try:
             handle = os.open(self._journal, os.O_WRONLY | os.O_APPEND)
@@ -243,3 +259,27 @@ class LabelStore:
                 "is lost; make room and do it again"
             ) from error
         self.refresh()
+
+
+def is_as_added(path: Path, digest: str) -> bool:
+    """Whether a file can be read and has the content of this SHA-256."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == digest
+    except OSError:
+        return False
+
+
+def _event(line: bytes) -> dict[str, Any]:
+    """What a line of the journal says; a `ValueError` where it is not as it was written, or not of our kind."""
+    event = loads(line)
+    if not isinstance(event, dict):
+        raise ValueError("it is no object")
+    check_seal(event, required=event.get("v") != 1)  # lines of format 1 have no checksum
+    for name, kind in _KINDS.items():
+        if name in event and not isinstance(event[name], kind):
+            raise ValueError(f"{name} is of another kind")
+    # Both become a path.
+    if not _ID.fullmatch(event.get("image", "0" * 64)) or event.get("ending", ".png") not in ENDINGS:
+        raise ValueError("it names no image of ours")
+    return event

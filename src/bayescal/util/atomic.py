@@ -64,7 +64,9 @@ def replaceable(path: Path) -> Path:
         return path.resolve() if path.is_symlink() else path
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise BayescalError(f"{path} is a link that leads to itself: expected the name of a file to write") from error
+            raise BayescalError(
+                f"{path} is a link that leads to itself: expected the name of a file to write"
+            ) from error
         return Path(os.path.realpath(path)) if path.is_symlink() else path  # to what is not there yet
 
 

@@ -16,7 +16,6 @@ from test_artifact_prepared import backbone, trained
 
 import tiny
 from bayescal.errors import ArtifactError, BayescalError
-from bayescal.estimator import artifact
 from bayescal.estimator.artifact import CONFIG, FORMAT, FORMAT_VERSION, TENSORS, read_artifact
 from bayescal.estimator.base_predictor import BasePredictor
 from bayescal.estimator.predictor import StackedPredictor
@@ -24,6 +23,7 @@ from bayescal.estimator.training_images import TrainingImages
 from bayescal.evaluation.expected import ExpectedAccuracy
 from bayescal.evaluation.familiarity import Familiarity
 from bayescal.methods import find_method
+from bayescal.util.checksum import checksum
 
 pytestmark = pytest.mark.xdist_group("artifact")
 
@@ -70,7 +70,7 @@ def write_forged(path: Path, config: dict[str, Any], tensors: dict[str, torch.Te
     blob = save({name: value.contiguous() for name, value in tensors.items()})
     files = {TENSORS: {"bytes": len(blob), "sha256": hashlib.sha256(blob).hexdigest()}}
     config = {"format": FORMAT, "format_version": FORMAT_VERSION, "files": files, **config}
-    config["checksum"] = artifact._checksum(config)
+    config["checksum"] = checksum(config)
     path.mkdir()
     (path / TENSORS).write_bytes(blob)
     (path / CONFIG).write_text(json.dumps(config))
