@@ -211,7 +211,7 @@ def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path):
 
 def test_what_our_own_tables_mark_as_text_is_read_as_it_was(tmp_path):
     """The CSV of `suggest`, filled in, is read by `add`: an environment called "-10 degrees" stays the same one."""
-    names = ["-10 degrees", "+x", "=1+1", "@home", "'quoted'", "plain"]
+    names = ["-10 degrees", "+x", "=1+1", "@home", "'quoted'", "'=1", "plain"]
     touch(tmp_path, *(f"{i}.png" for i in range(len(names))))
     rows = (f"{i}.png,{plain_cell(name)},{plain_cell(name)}" for i, name in enumerate(names))
     found = read_manifest(table(tmp_path, "\n".join(["path,class,environment", *rows])))

@@ -13,6 +13,7 @@ from bayescal.errors import BayescalError, DataError
 from bayescal.util.atomic import replacing
 from bayescal.util.csv_cells import plain_cell
 from bayescal.util.jsonable import loads
+from bayescal.util.regular import check_regular
 
 SHOWN_VALUES = 12  # of a column, in a message
 OLD_NAMES = {"entry": "variant", "draws": "samples"}  # columns that version 0.1 called otherwise
@@ -101,7 +102,11 @@ def read_records(path: Path) -> Iterator[Record]:
                 raise DataError(f"{path}: {entry}")
             yield entry
         return
-    with open(database, "rb") as lines:
+    try:
+        lines = open(check_regular(database), "rb")  # noqa: SIM115  (closed below)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
+    with lines:
         for number, text in enumerate(lines, start=1):
             try:
                 yield Record.from_json(loads(text))

@@ -15,6 +15,7 @@ from bayescal.errors import DataError
 from bayescal.util.atomic import write_text
 from bayescal.util.checksum import KEY, check_seal, sealed
 from bayescal.util.jsonable import loads
+from bayescal.util.regular import read_file
 from bayescal.util.typed import read
 
 FORMAT = 2  # of the JSON; goes up when an old report could not be read as a new one
@@ -182,7 +183,7 @@ class ExperimentResult:
 
 def read_section(path: Path) -> Section:
     try:
-        content = loads(path.read_bytes())
+        content = loads(read_file(path))
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
     except ValueError as error:

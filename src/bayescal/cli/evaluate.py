@@ -13,6 +13,7 @@ import typer
 
 from bayescal.cli.layout_options import ClassFromName, Columns, Data, Layout, read_data
 from bayescal.cli.options import Cache, Device, Model, MovedBackbone, RawCsv
+from bayescal.util.regular import read_file
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -209,7 +210,7 @@ def _check_place(folder: Path) -> None:
 
 def _is_ours(metrics: Path) -> bool:
     try:
-        content = json.loads(metrics.read_bytes())
+        content = json.loads(read_file(metrics))
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(content, dict) and {"method", "backbone", "confusion_matrix"} <= content.keys()

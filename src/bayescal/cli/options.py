@@ -12,6 +12,7 @@ import typer
 from bayescal.errors import BayescalError, DataError, MethodError
 from bayescal.util.jsonable import loads
 from bayescal.util.references import is_reference
+from bayescal.util.regular import read_file
 from bayescal.util.seeds import check_seed
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def read_words(file: Path | None, option: str) -> dict[str, str]:
     if file is None:
         return {}
     try:
-        words = loads(file.read_bytes().removeprefix(codecs.BOM_UTF8))
+        words = loads(read_file(file).removeprefix(codecs.BOM_UTF8))
     except OSError as error:
         raise DataError(f"{option} {file}: cannot be read ({error.strerror or error})") from error
     except ValueError as error:

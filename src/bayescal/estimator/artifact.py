@@ -14,6 +14,7 @@ from bayescal.errors import ArtifactError
 from bayescal.util.atomic import finish_replacing, replacing_folder, sync
 from bayescal.util.checksum import checksum, sealed
 from bayescal.util.jsonable import jsonable
+from bayescal.util.regular import read_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -147,7 +148,7 @@ def _read_tensors(file: Path, files: Any) -> bytes:
     if not isinstance(expected, dict) or not {"bytes", "sha256"} <= expected.keys():
         raise ArtifactError(f"{file.with_name(CONFIG)} does not say what {TENSORS} holds: fit the model again")
     try:
-        blob = file.read_bytes()
+        blob = read_file(file)
     except OSError as error:
         raise ArtifactError(f"{file} cannot be read: {error.strerror}") from error
     if len(blob) != expected["bytes"]:

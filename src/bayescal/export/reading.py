@@ -23,6 +23,7 @@ from bayescal.errors import ArtifactError
 from bayescal.estimator.prediction import Prediction
 from bayescal.util.checksum import checksum
 from bayescal.util.cores import usable_cpus
+from bayescal.util.regular import read_file
 from bayescal.util.typed import read
 
 FORMAT, FORMAT_VERSION = "bayescal-export", 1
@@ -228,7 +229,7 @@ def _check(about: Mapping[str, Any]) -> None:
 def _file(path: Path, name: str, about: dict[str, Any]) -> bytes:
     """A graph of the folder, after checking that it is whole and unchanged."""
     try:
-        graph = (path / name).read_bytes()
+        graph = read_file(path / name)
     except OSError as error:
         raise ArtifactError(f"{path / name} cannot be read: {error.strerror}") from error
     expected = about["files"].get(name)

@@ -33,6 +33,7 @@ from bayescal.errors import DataError
 from bayescal.features.compaction import begin_segment, clear_leftovers, join_small_segments
 from bayescal.util.atomic import clear_drafts, sync, sync_folder, write_text
 from bayescal.util.jsonable import loads
+from bayescal.util.regular import read_file
 
 KEY = np.dtype("S36")  # compared as a whole, zero bytes included, because all keys have the full length
 _RECORD = np.dtype([("key", KEY), ("crc", "<u4")])
@@ -329,7 +330,7 @@ def _check_header(folder: Path, expected: dict[str, Any]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if not path.exists():
             write_text(path, json.dumps(expected, indent=2) + "\n")
-        text = path.read_bytes()
+        text = read_file(path)
     except OSError as error:
         raise _write_problem(folder, error, 4096) from error
     try:

@@ -32,6 +32,7 @@ from bayescal.training.stack import train_runs
 from bayescal.util.atomic import write_text
 from bayescal.util.checksum import check_seal, sealed
 from bayescal.util.jsonable import jsonable, loads
+from bayescal.util.regular import read_file
 
 FORMAT = 1
 SAMPLES = 20
@@ -176,12 +177,12 @@ def _cases(path: Path) -> list[dict[str, Any]] | None:
     if not path.exists():
         return None
     try:
-        content = loads(path.read_bytes())
+        content = loads(read_file(path))
         if isinstance(content, list):  # of before there was a checksum
             return content
         check_seal(content, required=True)
         return content["cases"]
-    except (ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         warnings.warn(f"{path} is damaged: {error}. It is measured again", BayescalWarning, stacklevel=2)
         return None
 

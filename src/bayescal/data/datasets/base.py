@@ -9,6 +9,7 @@ import numpy as np
 
 from bayescal.data.manifest import Manifest, read_manifest
 from bayescal.errors import BayescalWarning, DataError
+from bayescal.util.regular import read_file
 
 SELECTIONS = ("training-domain", "test-domain", "ood")
 SHIFTS = ("diversity", "correlation", "")
@@ -161,7 +162,7 @@ def read_custom(path: Path) -> Manifest:
 def text_of(file: Path) -> str:
     """A list that a data set comes with, as text."""
     try:
-        return file.read_bytes().decode("utf-8-sig")
+        return read_file(file).decode("utf-8-sig")
     except OSError as error:
         raise DataError(f"{file}: cannot be read ({error.strerror or error}).") from error
     except UnicodeDecodeError as error:

@@ -15,6 +15,7 @@ from bayescal.data.manifest import Manifest, read_manifest
 from bayescal.errors import DataError
 from bayescal.util.atomic import folder_beside
 from bayescal.util.jsonable import loads
+from bayescal.util.regular import read_file
 
 TABLE = "manifest.csv"
 
@@ -72,7 +73,7 @@ def _move_into_place(made: Path, target: Path) -> None:
 
 def _read_finished(folder: Path, recipe: Recipe) -> Manifest:
     try:
-        found = loads((folder / recipe.mark).read_bytes())
+        found = loads(read_file(folder / recipe.mark))
     except (OSError, ValueError) as error:
         raise DataError(
             f"{folder}: exists and does not hold {recipe.title}. Choose a folder that is new or empty."
