@@ -119,6 +119,20 @@ def test_a_page_of_the_database_that_is_gone_is_said(store, tmp_path):
     refused(run("records", tmp_path), str(path), "is empty")
 
 
+def test_verify_has_the_database_look_at_its_own_file(store, tmp_path):
+    """An index that lost a row hides a record from those who look for it by that column, and nothing else."""
+    store.engine.dispose()
+    path = tmp_path / "study.db"
+    content = bytearray(path.read_bytes())
+    size = int.from_bytes(content[16:18], "big")
+    leaves = [at for at in range(size, len(content), size) if content[at] == 0x0A]  # leaf pages of indexes
+    at = next(found for leaf in leaves if (found := content.find(b"pictures", leaf, leaf + size)) > 0)
+    content[at + 7] ^= 1
+    path.write_bytes(content)
+    assert run("records", tmp_path).code == 0
+    refused(run("records", tmp_path, "--verify"), str(path), "is damaged", "index")
+
+
 # ---- taking in ------------------------------------------------------------------------------------------------------
 
 
