@@ -47,8 +47,9 @@ def test_a_file_that_may_not_grow_stays_as_it_was(tmp_path, small_files, r, roun
     write_bytes(tmp_path / "file", b"old")
     for _ in range(10 * rounds):
         small_files(r.randrange(1, 1000))
-        with pytest.raises(OSError, match="large"):
+        with pytest.raises(OSError, match="large") as caught:
             write_bytes(tmp_path / "file", bytes(2000))
+        assert caught.value.filename == str(tmp_path / "file")  # which the user knows
         small_files(resource.RLIM_INFINITY)
         assert os.listdir(tmp_path) == ["file"]
         assert (tmp_path / "file").read_bytes() == b"old"

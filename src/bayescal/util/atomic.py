@@ -45,9 +45,11 @@ def replacing(path: Path) -> Iterator[Path]:
         yield draft
         sync(draft)
         os.replace(draft, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             draft.unlink()
+        if isinstance(error, OSError) and error.errno and error.filename in (None, str(draft)):
+            error.filename = str(path)  # a full disk names no file, and nobody knows the draft
         raise
     sync_folder(path.parent)
 
