@@ -15,6 +15,7 @@ from bayescal import FewShotClassifier
 from bayescal.backbones import load_backbone
 from bayescal.estimator.artifact import FORMAT_VERSION, read_artifact
 from bayescal.estimator.predictor import Predictor
+from bayescal.methods import get_method
 from bayescal.text.tower import LazyTower
 from old_files import OLD, expected, makers
 
@@ -24,6 +25,8 @@ EXACT = ("labels", "unsure", "environment")
 # In float32 a processor's own order of additions moves answers: version 0.1.0 itself, run with AVX-512, is 1.2e-6 from
 # what it had said with AVX2 (clip, entropy). Whether the same is computed is seen in float64.
 EXACT_TO, ROUNDED_TO = 1e-12, 2e-6
+# Posterior samples are drawn in float32 even so, and the last bit of its logarithms and cosines is the processor's own.
+NOISE_TO = 1e-8
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +63,9 @@ def test_old_models_compute_the_same(name, backbone):
     model = replace(read, backbone=replace(read.backbone, tower=tower), params=params)
     features = torch.tensor(float64_of_then()["features_of_plain_pixels"], dtype=torch.float64)
     now, then = model.posterior(features), float64_of_then()["models"][name]
-    np.testing.assert_allclose(now.probs, then["probabilities"], rtol=0, atol=EXACT_TO)
-    np.testing.assert_allclose(now.mutual_information, then["mutual_information"], rtol=0, atol=EXACT_TO)
+    tolerance = NOISE_TO if get_method(model.method).has_posterior else EXACT_TO
+    np.testing.assert_allclose(now.probs, then["probabilities"], rtol=0, atol=tolerance)
+    np.testing.assert_allclose(now.mutual_information, then["mutual_information"], rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("name", MODELS)
