@@ -10,7 +10,7 @@ demo: $(READY)
 	$(BIN)/bayescal demo --force
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -rs
 
 lint: $(READY)
 	$(BIN)/ruff check .
