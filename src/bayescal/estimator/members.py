@@ -121,7 +121,7 @@ def affordable(
 
     Decided by counting, so that the same images give the same members on every machine with the same kind of device.
     """
-    device, kept, total, dear, wide = problem.features.device, [], 0.0, [], []
+    device, kept, total, long, wide = problem.features.device, [], 0.0, [], []
     most = AFFORDABLE_OPERATIONS.get(device.type, AFFORDABLE_OPERATIONS["cpu"])
     for member in members:
         runs = [Run(member.config(defaults, len(images)), seed, images) for images in sets]
@@ -131,13 +131,13 @@ def affordable(
         ):
             wide.append(member.title)
         elif (operations := training_operations(member.method, problem, runs)) > most:
-            dear.append(member.title)
+            long.append(member.title)
         else:
             kept.append(member)
             total += operations
     notes = [
         f"left out of the mixture, because {len(problem.class_words):,} classes make {it} {why}: {'; '.join(titles)}"
-        for titles, why in ((dear, "too long to train"), (wide, "too large"))
+        for titles, why in ((long, "too long to train"), (wide, "too large"))
         for it in ("it" if len(titles) == 1 else "them",)
         if titles
     ]
