@@ -34,6 +34,8 @@ def main() -> None:
     def during(rows: np.ndarray) -> None:
         if (rows[:, 0] == 78).any():
             time.sleep(SLOWLY)
+        if (rows[:, 0] == 79).any():
+            raise RuntimeError("the engine broke")
 
     settings = Settings(port=0, head_seconds=0.5, body_seconds=0.5, max_connections=20)
     app = create_app(Colours(during), settings)
@@ -41,9 +43,18 @@ def main() -> None:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[tuple[int, subprocess.Popen]]:
+def log(tmp_path_factory) -> Path:
+    """What the server writes to stderr."""
+    return tmp_path_factory.mktemp("server") / "stderr.log"
+
+
+@pytest.fixture(scope="module")
+def server(log) -> Iterator[tuple[int, subprocess.Popen]]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen([sys.executable, __file__], stdout=subprocess.PIPE, env=environment, cwd=TESTS)
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, __file__], stdout=subprocess.PIPE, stderr=stderr, env=environment, cwd=TESTS
+        )
     try:
         assert process.stdout is not None
         address = process.stdout.readline().decode().strip()
@@ -164,6 +175,15 @@ def test_too_many_connections_are_refused_in_words_and_the_others_live(server):
             time.sleep(0.1)
     else:
         pytest.fail("the server did not come back")
+
+
+def test_what_failed_is_in_the_log(server, log):
+    """The answer says that it is: what failed, where, and when."""
+    port, _ = server
+    assert post(port, red=78).status_code == 500
+    written = log.read_text()
+    assert "ERROR a request failed: POST '/v1/predict'" in written
+    assert "RuntimeError: the engine broke" in written
 
 
 def test_an_address_in_use_is_said_before_a_model_is_read(server, tmp_path):

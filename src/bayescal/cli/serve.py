@@ -75,7 +75,7 @@ def serve(
 
     try:
         from bayescal.serving.app import create_app
-        from bayescal.serving.run import listen
+        from bayescal.serving.run import listen, with_log
         from bayescal.serving.run import serve as run
     except ModuleNotFoundError as error:
         if error.name not in ("fastapi", "uvicorn", "python_multipart", "prometheus_client", "starlette", "pydantic"):
@@ -96,6 +96,7 @@ def serve(
         max_queue=max_queue,
     )
     listening = listen(settings)
+    with_log()  # before the model and the labels are read, which may have something to say
     answering = None if model is None else open_engine(model, engine, backbone, device, settings.threads)
     make = partial(_desk, model, answering, settings, backbone, device, labels)
     exported = answering is not None and answering.name == "onnx"

@@ -15,11 +15,13 @@ from bayescal.serving.problems import MEDIA_TYPE, Problem, busy
 from bayescal.serving.settings import Settings
 
 _BACKLOG = 1024  # connections that wait to be accepted
+_LOG = "bayescal-serve"  # name of the handler that writes the log
 _IDLE = 5  # seconds that a connection may rest between two requests
 
 
 def serve(app: FastAPI, settings: Settings, listening: socket.socket, started: Callable[[str], None]) -> None:
     """Answer until SIGTERM or Ctrl-C, then finish what is begun. `started` is told the address."""
+    with_log()
     port = listening.getsockname()[1]
     config = uvicorn.Config(
         app,
@@ -37,6 +39,18 @@ def serve(app: FastAPI, settings: Settings, listening: socket.socket, started: C
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     started(f"http://{host}:{port}/")
     uvicorn.Server(config).run(sockets=[listening])
+
+
+def with_log() -> None:
+    """Warnings and failures go to stderr, as answers and messages say; of a library, nothing is heard otherwise."""
+    log = logging.getLogger("bayescal")
+    for handler in [handler for handler in log.handlers if handler.get_name() == _LOG]:
+        log.removeHandler(handler)  # stderr may be another one by now
+    handler = logging.StreamHandler()
+    handler.set_name(_LOG)
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log.addHandler(handler)
 
 
 def listen(settings: Settings) -> socket.socket:
