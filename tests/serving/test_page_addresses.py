@@ -6,10 +6,12 @@ import shutil
 import pytest
 from pages import Made, make
 
+from bayescal.errors import DataError
 from bayescal.estimator.base_predictor import BasePredictor
 from bayescal.serving import start
 from bayescal.serving.app import create_app
 from bayescal.serving.desk import Desk
+from bayescal.serving.labels import LabelStore
 from bayescal.serving.settings import Settings
 from bayescal.serving.torch_engine import TorchEngine
 from servers import Client, picture, refused
@@ -174,8 +176,15 @@ def test_a_taught_model_that_does_not_belong_here_is_not_used(made, tmp_path, wh
         made.classifier.save(tmp_path / "model")
         again = desk_of(made, tmp_path / "labels", model=False)
         again.open(tmp_path / "model")
-    assert again.state()["model"]["number"] == 0
+    about = again.state()["model"]
+    assert (about["number"], about["can_undo"]) == (0, False)
+    assert again.collection.predictor is again.base
+    assert again.model_in_use == again.model
+    with pytest.raises(DataError, match="nothing to undo"):
+        again.undo()
     assert sum(entry["label"] is not None for entry in again.state()["images"]) == len(made.new)
+    assert LabelStore(tmp_path / "labels").model.number == 1  # where it belongs, it stays in use
+    assert desk.state()["model"]["number"] == 1
 
 
 def test_teaching_that_is_stopped_changes_nothing(made, tmp_path, monkeypatch):

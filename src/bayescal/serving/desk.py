@@ -28,7 +28,7 @@ from bayescal.serving import quality, start
 from bayescal.serving.collection import Collection
 from bayescal.serving.exported_predictor import ExportedPredictor
 from bayescal.serving.job import Jobs
-from bayescal.serving.labels import AddedImage, Label, LabelStore
+from bayescal.serving.labels import NONE_TAUGHT, AddedImage, Label, LabelStore, TaughtModel
 from bayescal.serving.service import Service
 from bayescal.serving.teaching import MODELS, teach
 from bayescal.serving.torch_engine import TorchEngine
@@ -57,7 +57,8 @@ class Desk:
         self.model: Path | None = None
         self.base: BasePredictor | None = None  # the model that the server was started with
         self._collection: Collection | None = None
-        self._in_use = 0  # number of the model that answers here
+        self._named = 0  # number of the model that the journal named last
+        self._used = NONE_TAUGHT  # the model that answers here
         self._mark = ""  # of the model that the server was started with
 
     def open(self, model: Path, base: BasePredictor | None = None) -> None:
@@ -65,13 +66,13 @@ class Desk:
         base = base or self._load(model)
         folder = self._labels or model.with_name(f"{model.name}-labels")
         with self._mutex:
-            self.model, self.base, self._in_use = model, base, 0
+            self.model, self.base, self._named, self._used = model, base, 0, NONE_TAUGHT
             about = model / (CONFIG if (model / CONFIG).is_file() else LABELS)
             self._mark = hashlib.sha256(about.read_bytes()).hexdigest()
             self._collection = Collection(base, LabelStore(folder))
             self.session = secrets.token_hex(8)
             self._follow()
-            if self._in_use == 0:
+            if self._named == 0:
                 self._answer_with(base)
 
     def answers_by(self, service: Service) -> None:
@@ -95,30 +96,30 @@ class Desk:
         return self._collection is not None
 
     def _follow(self) -> None:
-        """Use the model that the journal names."""
+        """Use the model that the journal names, or the one that this server was started with where it cannot be.
+
+        That says nothing to the others: to them the model may belong, and a disk that fails once is no undo.
+        """
         with self._mutex:
             assert self._collection is not None
             assert self.base is not None
             store = self._collection.store
             store.refresh()
-            number = store.model.number
-            if number == self._in_use:
+            model = store.model
+            if model.number == self._named:
                 return
-            predictor = self.base if number == 0 else self._taught(store)
-            if predictor is None:
-                store.use_model(0, {})
-                predictor = self.base
-            self._collection.use(predictor)
-            self._answer_with(predictor)
-            self._in_use = store.model.number
+            taught = self._taught(store, model) if model.number else None
+            self._collection.use(taught or self.base)
+            self._answer_with(taught or self.base)
+            self._named, self._used = model.number, model if taught else NONE_TAUGHT
 
-    def _taught(self, store: LabelStore) -> BasePredictor | None:
-        """The taught model that the journal names; None if it is gone, or was taught to another model than this."""
-        if store.model.about.get("base") != self._mark:
+    def _taught(self, store: LabelStore, model: TaughtModel) -> BasePredictor | None:
+        """A taught model; None if it cannot be read, or was taught to another model than this."""
+        if model.about.get("base") != self._mark:
             return None
         try:
-            return self._load(store.folder / MODELS / str(store.model.number))
-        except BayescalError as error:
+            return self._load(store.folder / MODELS / str(model.number))
+        except (BayescalError, OSError) as error:
             logging.getLogger("bayescal").warning("the taught model is not used: %s", error)
             return None
 
@@ -148,9 +149,9 @@ class Desk:
             "name": self.model.name if self.model else "",
             "path": str(self.model),
             "labels": str(store.folder),
-            "number": store.model.number,
-            "about": dict(store.model.about),
-            "can_undo": bool(store.model.number),
+            "number": self._used.number,
+            "about": dict(self._used.about),
+            "can_undo": bool(self._used.number),
             "method": p.method_name,
             "classes": [str(name) for name in p.classes],
             "environments": [str(name) for name in p.environments],
@@ -190,7 +191,7 @@ class Desk:
         """The folder of the model that answers."""
         store, model = self.collection.store, self.model
         assert model is not None
-        return store.folder / MODELS / str(store.model.number) if store.model.number else model
+        return store.folder / MODELS / str(self._used.number) if self._used.number else model
 
     def queue(self) -> list[str]:
         """Images without a label, those first from which the model would learn most."""
@@ -261,7 +262,7 @@ class Desk:
         if self.jobs.running:
             raise BayescalError("something is being learned: wait until it is done, or stop it")
         store = self.collection.store
-        if not store.model.number:
+        if not self._used.number:
             raise DataError("there is nothing to undo: this is the model that the server was started with")
         store.use_model(store.previous.number, store.previous.about)
         self._follow()

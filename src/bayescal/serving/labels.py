@@ -72,6 +72,9 @@ class TaughtModel:
     about: Mapping[str, Any]  # "previous": the number of the model that it took the place of
 
 
+NONE_TAUGHT = TaughtModel(0, 0.0, {})
+
+
 class LabelStore:
     """The images and labels in one folder, which several processes may use at once."""
 
@@ -81,7 +84,7 @@ class LabelStore:
         self._mutex = threading.RLock()
         self._images: dict[str, AddedImage] = {}
         self._models: dict[int, TaughtModel] = {}
-        self._model = TaughtModel(0, 0.0, {})
+        self._model = NONE_TAUGHT
         self._read, self._changes, self._damaged = 0, 0, 0
         try:
             (self.folder / IMAGES).mkdir(parents=True, exist_ok=True)
@@ -118,7 +121,7 @@ class LabelStore:
     @property
     def previous(self) -> TaughtModel:
         """The model that the one in use took the place of."""
-        return self._models.get(self._model.about.get("previous", 0), TaughtModel(0, 0.0, {}))
+        return self._models.get(self._model.about.get("previous", 0), NONE_TAUGHT)
 
     def images(self, since: int = 0) -> list[AddedImage]:
         """Images in the order they were added, removed ones included; those that lines after `since` are about."""
