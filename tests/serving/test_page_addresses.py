@@ -1,5 +1,6 @@
 """What the page asks of the server, as programs and other sites could ask it too."""
 
+import asyncio
 import json
 import shutil
 
@@ -119,6 +120,45 @@ def test_refusals_are_sentences(page):
     refused(page.post("/page/teach"), 422, "nothing new")
     refused(page.post("/page/undo"), 422, "nothing to undo")
     assert page.get("/page/state").json()["images"] == []
+
+
+WITH_JSON = ("/page/labels", "/page/removed", "/page/look", "/page/open", "/page/fit")
+
+
+@pytest.mark.parametrize("path", WITH_JSON)
+def test_bodies_of_json_have_limits(made, tmp_path, path):
+    """Of bytes, values and time: none is read for longer, and none takes the time of other requests."""
+    page = page_of(desk_of(made, tmp_path / "labels", model=False))
+
+    async def drip():
+        for _ in range(20):
+            yield bytes(100_000)
+
+    kind = {"Content-Type": "application/json"}
+    refused(page.post(path, content=drip(), headers=kind), 413, "1,048,576 bytes")
+    faults = "{" + ",".join(f'"{n:x}":0' for n in range(60_000)) + "}"
+    refused(page.post(path, content=faults, headers=kind), 413, "too many values")
+    refused(page.post(path, content="{", headers=kind), 422, "JSON")
+    refused(page.post(path, content="[" * 100_000, headers=kind), 413)
+    refused(page.post(path, content='{"path": "\\ud800", "output": "x"}', headers=kind), 422)
+    refused(page.post(path, content="{}"), 415, "application/json")
+
+
+def test_a_body_of_json_that_does_not_come_is_refused(made, tmp_path):
+    page = Client(create_app(None, Settings(body_seconds=0.1), desk_of(made, tmp_path / "labels")))
+
+    async def stall():
+        yield b"{"
+        await asyncio.sleep(5)
+
+    refused(page.post("/page/labels", content=stall(), headers={"Content-Type": "application/json"}), 408)
+
+
+def test_as_many_labels_as_are_allowed_fit_into_a_request(page, made):
+    image = add(page, made.new[0].read_bytes())
+    one = {"image": image, "class": "cat, black", "environment": "garden", "made": 1e9}
+    assert page.post("/page/labels", json={"labels": [one] * 5000}).status_code == 200
+    refused(page.post("/page/labels", json={"labels": [{"image": image}] * 5001}), 422, "5000")
 
 
 def test_nothing_of_a_refused_image_stays(page, tmp_path):

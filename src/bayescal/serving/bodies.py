@@ -63,9 +63,12 @@ class Buffered:
         self.now -= size
 
 
-async def read_body(request: Request, settings: Settings, buffered: Buffered) -> bytes:
-    """The whole body. Its bytes are taken from `buffered`; the caller gives `len(body)` back when it is answered."""
-    most, taken = settings.max_upload, 0
+async def read_body(request: Request, settings: Settings, buffered: Buffered, most: int | None = None) -> bytes:
+    """The whole body. Its bytes are taken from `buffered`; the caller gives `len(body)` back when it is answered.
+
+    `most`: a smaller limit than that of the settings.
+    """
+    most, taken = min(most or settings.max_upload, settings.max_upload), 0
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise Problem(415, "The body is compressed; expected it as it is, without Content-Encoding.")
     announced = request.headers.get("content-length", "")
@@ -101,7 +104,7 @@ async def _too_large(request: Request, most: int) -> Problem:
     except (TimeoutError, ClientDisconnect, RuntimeError):
         pass
     return Problem(
-        413, f"The body is too large: at most {most:,} bytes are read. Send fewer or smaller images.",
+        413, f"The body is too large: at most {most:,} bytes are read. Send less at once.",
         {"Connection": "close"},
     )  # fmt: skip
 

@@ -17,18 +17,19 @@
 
 import os
 from collections.abc import Callable
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from bayescal.errors import BayescalError
-from bayescal.serving.bodies import Buffered, read_body
+from bayescal.serving.bodies import Buffered, json_of, read_body
 from bayescal.serving.labels import LONGEST_NAME
 from bayescal.serving.pictures import PICTURES, SIZES, kept_picture, picture
 from bayescal.serving.problems import Problem
@@ -49,11 +50,16 @@ _NOTHING = {
     "the exported folder answers in the browser.",
 }  # fmt: skip
 MOST = 5000  # images or labels of one request
+_MOST_BYTES = 1024 * 1024  # of its JSON
+_MOST_VALUES = 5 * MOST  # of a label: its fields, and commas in names
+_MOST_TEXTS = 15 * MOST  # quotation marks: two for each field's name and for each text
 T = TypeVar("T")
+B = TypeVar("B", bound=BaseModel)
+Reader = Callable[[type[BaseModel]], Any]  # what a route depends on to have a body of this kind
 
 
 class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class GivenLabel(_Body):
@@ -64,11 +70,11 @@ class GivenLabel(_Body):
 
 
 class GivenLabels(_Body):
-    labels: list[GivenLabel] = Field(max_length=MOST)
+    labels: list[GivenLabel] = Field(max_length=MOST, fail_fast=True)
 
 
 class Removed(_Body):
-    images: list[Annotated[str, Field(pattern=_ID)]] = Field(max_length=MOST)
+    images: list[Annotated[str, Field(pattern=_ID)]] = Field(max_length=MOST, fail_fast=True)
     removed: bool = True
 
 
@@ -89,14 +95,16 @@ class Fit(Folder):
 def page(desk: "Desk | LaterDesk | None", settings: Settings) -> APIRouter:
     """Routes of the page; without a desk, it says why there is nothing to see."""
     router = APIRouter()
+    buffered = Buffered(settings.max_buffered)
     _add_files(router)
     if desk is None:
         router.add_api_route("/page/state", lambda: _json(_NOTHING))
         return router
-    _add_images(router, desk, settings)
-    _add_labels(router, desk)
+    read = partial(_read, settings, buffered)
+    _add_images(router, desk, settings, buffered)
+    _add_labels(router, desk, read)
     _add_downloads(router, desk)
-    _add_start(router, desk)
+    _add_start(router, desk, read)
     return router
 
 
@@ -116,9 +124,26 @@ def _add_files(router: APIRouter) -> None:
         )
 
 
-def _add_images(router: APIRouter, desk: "Desk | LaterDesk", settings: Settings) -> None:
-    buffered = Buffered(settings.max_buffered)
+def _read(settings: Settings, buffered: Buffered, kind: type[B]) -> Any:
+    """For a route: its JSON body, read within limits of bytes, time and faults, and not where requests are answered.
 
+    FastAPI itself would read a body of any length for as long as it takes.
+    """
+
+    async def body_of(request: Request) -> B:
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise Problem(415, "Expected JSON, as application/json.")
+        body = await read_body(request, settings, buffered, _MOST_BYTES)
+        try:
+            most = f"at most {MOST} labels or images are understood at once"
+            return await run_in_threadpool(json_of, kind, body, _MOST_VALUES, _MOST_TEXTS, most)
+        finally:
+            buffered.give_back(len(body))
+
+    return Depends(body_of)
+
+
+def _add_images(router: APIRouter, desk: "Desk | LaterDesk", settings: Settings, buffered: Buffered) -> None:
     @router.get("/page/state")
     def state(since: Annotated[int, Query(ge=0, le=2**53)] = 0) -> Response:
         return _json(_done(lambda: desk.state(since)) | {"max_upload": settings.max_upload})
@@ -146,14 +171,14 @@ def _add_images(router: APIRouter, desk: "Desk | LaterDesk", settings: Settings)
         return _jpeg(lambda: picture(desk.training_image(number), size), size)
 
 
-def _add_labels(router: APIRouter, desk: "Desk | LaterDesk") -> None:
+def _add_labels(router: APIRouter, desk: "Desk | LaterDesk", read: Reader) -> None:
     @router.post("/page/labels")
-    def label(given: GivenLabels) -> Response:
+    def label(given: Annotated[GivenLabels, read(GivenLabels)]) -> Response:
         _done(lambda: desk.label([(one.image, one.class_name, one.environment, one.made) for one in given.labels]))
         return _json({"changes": desk.collection.store.changes})
 
     @router.post("/page/removed")
-    def remove(given: Removed) -> Response:
+    def remove(given: Annotated[Removed, read(Removed)]) -> Response:
         _done(lambda: desk.collection.store.remove(given.images, given.removed))
         return _json({"changes": desk.collection.store.changes})
 
@@ -189,7 +214,7 @@ def _add_downloads(router: APIRouter, desk: "Desk | LaterDesk") -> None:
         return _file(_done(lambda: downloads.as_zip(desk.model_in_use, "model")), "application/zip", "model.zip")
 
 
-def _add_start(router: APIRouter, desk: "Desk | LaterDesk") -> None:
+def _add_start(router: APIRouter, desk: "Desk | LaterDesk", read: Reader) -> None:
     """What looks at folders of this machine: for those who sit at it."""
     from bayescal.serving import start
 
@@ -199,18 +224,18 @@ def _add_start(router: APIRouter, desk: "Desk | LaterDesk") -> None:
         return _json(_done(lambda: start.list_folder(path)))
 
     @router.post("/page/look")
-    def look(request: Request, folder: Folder) -> Response:
+    def look(request: Request, folder: Annotated[Folder, read(Folder)]) -> Response:
         _at_this_machine(desk, request)
         return _json(_done(lambda: start.look(folder.path, folder.reading)))
 
     @router.post("/page/open")
-    def open_model(request: Request, folder: Folder) -> Response:
+    def open_model(request: Request, folder: Annotated[Folder, read(Folder)]) -> Response:
         _at_this_machine(desk, request)
         _done(lambda: desk.open(Path(folder.path).expanduser().absolute()))
         return _json(desk.state())
 
     @router.post("/page/fit")
-    def fit(request: Request, wanted: Fit) -> Response:
+    def fit(request: Request, wanted: Annotated[Fit, read(Fit)]) -> Response:
         _at_this_machine(desk, request)
         _done(lambda: desk.fit(wanted.path, wanted.output, wanted.reading))
         return _json(desk.state())
