@@ -1,9 +1,13 @@
 """What folders mean: found out from their names, said in a small language, or refused with what was probably meant."""
 
+import warnings
+
 import pytest
 
-from bayescal.data.layout import Layout, UnclearLayout, class_in, classes_in_names, find_layout, read_labels, split_of
-from bayescal.errors import DataError
+from bayescal.data import read_manifest
+from bayescal.data.layout import Layout, UnclearLayout, class_in, classes_in_names, find_layout, read_labels
+from bayescal.data.split_names import split_of
+from bayescal.errors import BayescalWarning, DataError
 
 
 def names(*folders: str, images: int = 2) -> list[str]:
@@ -36,6 +40,8 @@ YEARS, MONTHS = ("2022", "2023"), ("05", "06", "11")
         (product(ENVIRONMENTS, SPLITS, CLASSES), "environment/split/class"),
         (product(ENVIRONMENTS, CLASSES, SPLITS), "environment/class/split"),
         (product(CLASSES, SPLITS), "class/split"),
+        ([*names("train/train/dog"), *names("test/test/dog")], "split/*/class"),
+        (product(("train",), SPLITS, CLASSES), "*/split/class"),
         (product(("airplane", "train", "truck")), "class"),  # a train is a vehicle here
         (product(ENVIRONMENTS, ("airplane", "train")), "environment/class"),
         (product(("mnist", "svhn"), tuple("0123456789")), "environment/class"),
@@ -67,6 +73,9 @@ def test_usual_layouts_are_found(tree, layout):
         (product(("data",), ("pets",), CLASSES), "*/*/class", "there would be one class, pets"),
         (product(("data",), ("pets",), SPLITS, CLASSES), "*/*/split/class", "there would be one class, pets"),
         (product(("data",), ("pets",), ENVIRONMENTS, CLASSES), "*/*/environment/class", "one class, pets"),
+        (product(("data",), ENVIRONMENTS, CLASSES, SPLITS), "*/environment/class/split", "repeat"),
+        (product(("a",), ("b",), ENVIRONMENTS, SPLITS, CLASSES), "*/*/environment/split/class", "one class, b"),
+        (product(("a",), ("b",), ("c",), SPLITS, CLASSES), "*/*/*/split/class", "one class, b"),
     ],
 )
 def test_a_reading_that_is_probably_wrong_is_refused_with_the_one_meant(tree, meant, said):
@@ -83,6 +92,46 @@ def test_a_reading_that_is_probably_wrong_is_refused_with_the_one_meant(tree, me
 def test_splits_beside_something_else_are_refused():
     with pytest.raises(UnclearLayout, match="test, train look like splits, and extra does not"):
         find_layout("data", product(("train", "test", "extra"), CLASSES))
+
+
+@pytest.mark.parametrize(
+    ("tree", "said"),
+    [
+        (
+            [*product(("photo",), ("train", "test"), CLASSES), *product(("sketch",), CLASSES)],
+            "photo/test, photo/train look like splits, and sketch/dog, sketch/house do not",
+        ),
+        ([*product(CLASSES, ("train", "test")), *names("dog/rejected")], "and dog/rejected does not"),
+        ([*product(("photo",), ("test",), CLASSES), *product(("sketch",), CLASSES)], "photo/test looks like a split"),
+        ([*names("photo/dog/train", "photo/dog/test", "sketch/dog")], "and the images in sketch/dog do not"),
+        ([*names("photo/dog", "photo/dog/test", "photo/house")], "photo/dog/test looks like a split"),
+        ([*names("dog", "dog/test", "house")], "dog/test looks like a split"),
+        (product(("photo",), ("my_train", "my_test"), CLASSES) + names("sketch/dog"), "my_test, photo/my_train look"),
+        (product(SPLITS, ("photo",), SPLITS, CLASSES), "two levels of folders look like splits"),
+        (product(("train",), ENVIRONMENTS, ("a_train", "a_test"), CLASSES), "look like splits"),
+    ],
+)
+def test_splits_in_some_places_only_are_refused_on_every_level(tree, said):
+    with pytest.raises(UnclearLayout, match=said) as caught:
+        find_layout("data", tree)
+    assert all("split" in layout.levels for layout, _ in caught.value.readings)
+
+
+def images_in(folder, tree):
+    for name in tree:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"x")
+    return folder
+
+
+def test_a_layout_that_leaves_splits_unread_is_warned_about(tmp_path):
+    folder = images_in(tmp_path, product(("data",), ENVIRONMENTS, CLASSES, ("train", "test")))
+    with pytest.warns(BayescalWarning, match="test, train look like splits, and mean nothing in the layout"):
+        read_manifest(folder, layout="*/environment/class")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert set(read_manifest(folder, layout="*/environment/class/split").splits) == {"train", "test"}
+        read_manifest(folder / "data" / "photo" / "dog", layout="class")  # the classes are the splits: as it was said
 
 
 def test_splits_are_never_mistaken_for_training_images():

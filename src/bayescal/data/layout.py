@@ -12,7 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bayescal.data.name_kinds import kind_of
-from bayescal.data.split_names import are_splits, may_be_splits, split_in, split_of
+from bayescal.data.split_levels import (
+    SplitLevels,
+    find_split_levels,
+    likely_split_level,
+    splits_beside_others,
+    unread_splits,
+)
+from bayescal.data.split_names import split_in
 from bayescal.errors import DataError
 from bayescal.util.suggest import did_you_mean
 
@@ -111,6 +118,13 @@ class UnclearLayout(DataError):
         self.readings = tuple(readings)
 
 
+def unread_splits_in(names: Sequence[str], layout: Layout) -> list[str]:
+    """Folders that look like splits where a layout says that folders mean nothing."""
+    at = layout.levels.index(SPLIT) if SPLIT in layout.levels else None
+    folders = {tuple(part.strip() for part in name.split("/")[:-1]) for name in names}
+    return unread_splits(folders, lambda level: (*layout.levels[level:], ANY)[0] == ANY, at)
+
+
 def read_labels(where: str, names: Sequence[str], layout: Layout) -> Labels:
     """The labels of images by their names relative to the top; those that do not lie deep enough are refused."""
     folders = [name.split("/")[:-1] for name in names]
@@ -164,14 +178,17 @@ def classes_in_names(names: Sequence[str]) -> list[str]:
 def find_layout(where: str, names: Sequence[str], class_from_name: bool = False) -> Layout:
     """The layout of images, by their names relative to the top, or `UnclearLayout`."""
     folders = [tuple(part.strip() for part in name.split("/")[:-1]) for name in names]
-    at = _split_level(where, names, folders, class_from_name)
-    rest = folders if at is None else [own[:at] + own[at + 1 :] for own in folders]
+    found = _split_levels(where, names, set(folders), class_from_name)
+    at, marked = found.at, found.marked
+    rest = [tuple(part for i, part in enumerate(own) if i not in marked) for own in folders] if marked else folders
 
     def layout(*levels: str) -> Layout:
         own = list(levels)
-        if at is not None:
-            own[len(own) : at] = [ANY] * (at - len(own))
-            own.insert(at, SPLIT)
+        for level in marked:
+            own[len(own) : level] = [ANY] * (level - len(own))
+            own.insert(level, SPLIT if level == at else ANY)
+        while own and own[-1] == ANY:
+            own.pop()
         return Layout(tuple(own), class_from_name)
 
     depths = sorted({len(own) for own in rest})
@@ -197,36 +214,36 @@ def find_layout(where: str, names: Sequence[str], class_from_name: bool = False)
     return understood
 
 
-def _split_level(
-    where: str, names: Sequence[str], folders: Sequence[tuple[str, ...]], class_from_name: bool
-) -> int | None:
-    """Which of the first three folders is train, val or test throughout."""
+def _split_levels(
+    where: str, names: Sequence[str], folders: set[tuple[str, ...]], class_from_name: bool
+) -> SplitLevels:
+    """Which folders are train, val or test throughout; those that are in some places only are refused."""
     depth = min(map(len, folders))
-    levels = [{own[level] for own in folders} for level in range(min(3, depth))]
-    for level, found in enumerate(levels):
-        if are_splits(found):
-            return level
-        if level == 0:
-            _refuse_beside_splits(where, names, found, depth)
-    for level, found in enumerate(levels):
-        if may_be_splits(found):
-            _refuse_likely_splits(where, names, level, found, depth, class_from_name)
-    return None
-
-
-def _refuse_beside_splits(where: str, names: Sequence[str], found: set[str], depth: int) -> None:
-    """Splits and other folders side by side; a lone "train" among several is a class or an environment."""
-    marked, others = (sorted(name for name in found if bool(split_of(name)) is said) for said in (True, False))
-    several = len({split_of(name) for name in marked}) > 1
-    beside = depth > 1 and len(others) == 1 and {split_of(name) for name in marked} & {"train", "test"}
-    if several or beside:
-        readings = [Layout((ENVIRONMENT, CLASS))] if depth > 1 else []
+    found, likely = find_split_levels(folders), likely_split_level(folders)
+    if isinstance(found, str):
         raise UnclearLayout(
-            f"{where}: {_first(marked)} {'looks like a split' if len(marked) == 1 else 'look like splits'}, and "
-            f"{_first(others)} does not. Nothing is learned from test images: move what does not belong there "
-            "elsewhere, or say what the first folder is (--layout environment/class if it is an environment)",
+            f"{where}: {found}. Nothing is learned from test images: name one of the upper folders alone, or say which "
+            "level it is, with * for the other (--layout split/*/class)",
+            [],
+        )
+    known = {*found.marked, *(() if likely is None or found.at is not None else (likely,))}
+    if beside := splits_beside_others(folders, known):
+        top = beside.level == 0
+        # Read as environments, those at the top can be left out by name; deeper ones would be classes.
+        readings = [Layout((ENVIRONMENT, CLASS))] if top and depth > 1 and not class_from_name else []
+        hint = (
+            "say what the first folder is (--layout environment/class if it is an environment)"
+            if top
+            else "give the other folders the same splits"
+        )
+        raise UnclearLayout(
+            f"{where}: {beside}. Nothing is learned from test images: move what does not belong there elsewhere, or "
+            f"{hint}",
             _described(where, names, readings),
         )
+    if found.at is None and likely is not None:
+        _refuse_likely_splits(where, names, likely, {own[likely] for own in folders}, depth, class_from_name)
+    return found
 
 
 def _refuse_likely_splits(
@@ -250,7 +267,7 @@ def _doubt(folders: Sequence[tuple[str, ...]], depth: int) -> tuple[str, list[tu
 
     `folders` of each image, all of them at least `depth` deep; the usual reading is class, or environment/class.
     """
-    levels = [{own[i] for own in folders} for i in range(min(depth, 4))]
+    levels = [{own[i] for own in folders} for i in range(depth)]
     kinds = [kind_of(names) for names in levels]
     if depth == 1:
         if kinds[0] == "dates":
@@ -277,10 +294,12 @@ def _doubt(folders: Sequence[tuple[str, ...]], depth: int) -> tuple[str, list[tu
         below = depth > 2 and _repeated(folders, 2, 1)  # the same names in several places are classes
         meant = [(CLASS,), (ENVIRONMENT, ANY, CLASS)]
         return f"there would be one class, {next(iter(second))}", meant[::-1] if below else meant
-    if depth > 2 and len(first) == len(second) == 1 and len(levels[2]) > 1:
+    several = next((i for i, found in enumerate(levels) if len(found) > 1), 0)
+    if several > 1 and len(first) == len(second) == 1:  # folders around everything
+        around = (ANY,) * several
         return f"there would be one class, {next(iter(second))}", [
-            *([(ANY, ANY, ENVIRONMENT, CLASS)] if depth > 3 else []),
-            (ANY, ANY, CLASS),
+            *([(*around, ENVIRONMENT, CLASS)] if depth > several + 1 else []),
+            (*around, CLASS),
         ]
     if depth > 2 and not kinds[2] and len(levels[2]) > 1 and _repeated(folders, 2, 2):
         told = f"{classes}, and the folders below them repeat ({_first(sorted(levels[2]))})"

@@ -19,6 +19,7 @@ from bayescal.data.layout import (
     classes_in_names,
     find_layout,
     read_labels,
+    unread_splits_in,
 )
 from bayescal.data.remote import is_url, join
 from bayescal.data.split_names import split_in, split_of
@@ -72,6 +73,11 @@ def read_tree(root: str, layout: Layout | None, class_from_name: bool, columns: 
     found = layout or find_layout(root, images.names, class_from_name)
     labels = read_labels(root, images.names, found)
     _warn_about_empty_folders(root, tree, images.names, len(found.levels))
+    if layout is not None and (splits := unread_splits_in(images.names, layout)):
+        _warn(
+            f"{root}: {_first(splits)} look like splits, and mean nothing in the layout {layout}: images in them are "
+            "taken for training images like all others. Name that level split."
+        )
     if layout is None:
         _warn_about_apart(root, found, labels)
         if not class_from_name and "environment" not in found.levels and (said := classes_in_names(images.names)):
