@@ -60,6 +60,7 @@ def test_usual_layouts_are_found(tree, layout):
         (product(CLASSES, YEARS, MONTHS), "class", "2022, 2023, which look like dates"),
         (product(CLASSES, ("2023-05-01", "2023-05-02")), "class", "look like dates"),
         (product(CLASSES, ("20230501", "20230502")), "class", "look like dates"),
+        (product(CLASSES, ("2023", "2024")) + names("dog/misc"), "class", "2023, 2024, misc, which look like dates"),
         (product(CLASSES, ("May", "June 2023")), "class", "look like dates"),
         (product(CLASSES, ("001", "002", "117")), "class", "look like numbers"),
         (product(SPLITS, CLASSES, YEARS), "split/class", "look like dates"),
