@@ -9,6 +9,7 @@ from bayescal.benchmark.bench import MissingRecordsError
 from bayescal.benchmark.experiments import selection
 from bayescal.benchmark.runner import LEAVE_ONE_OUT, plan
 from bayescal.benchmark.searches import Search
+from bayescal.benchmark.splits import leave_out
 from bayescal.benchmark.variants import get_variant
 from bayescal.errors import BayescalError
 from bayescal.evaluation.selection import get_rule
@@ -103,7 +104,38 @@ def test_the_table_has_every_rule_and_the_oracle(bench):
     (row,) = bench.run("selection").tables["selection/pictures"].to_records()
     rules = {"training-domain", "test-domain", BY_ACCURACY, BY_LIKELIHOOD}
     assert rules <= set(row)
-    assert all(row[rule] <= row["oracle"] + 1e-9 for rule in rules - {"test-domain"})  # that one has other test images
+    assert all(row[rule] <= row["oracle"] + 1e-9 for rule in rules)
+
+
+def test_a_run_that_another_search_trained_first_has_the_number_of_this_one(bench):
+    """Its inner runs are found by that number."""
+    shared, own = (Search("pictures", get_variant(name)) for name in ("cal-class", "cal"))
+    bench.train([shared])
+    bench.train([own, own.inner()])
+    for search in (shared, own):
+        known = {run.key: run.trial.number for run in bench._plan(search, bench.study(search).look(3))}
+        fresh = replace(bench, _records={})
+        for found in (bench, fresh):
+            assert {record.key: record.trial for record in found.records(search)} == known
+            assert {record.variant for record in found.records(search)} == {search.variant.key}
+    keys = [{record.key for record in bench.records(search)} for search in (shared, own)]
+    assert keys[0] & keys[1]  # some runs are both searches'
+
+
+def test_classes_that_nobody_could_learn_are_not_measured_on(prepared):
+    fold = prepared.folds[0]
+    (inner, *_) = fold.without_each_environment()
+    outer, of = prepared.splits(fold, 1), prepared.manifest
+    alone = outer.train[of.environment_ids[outer.train] == inner.left_out][0]
+    class_ids = of.class_ids.copy()
+    others = np.concatenate([outer.train, outer.eval_sets["val"]])
+    moved = others[(class_ids[others] == class_ids[alone]) & (of.environment_ids[others] != inner.left_out)]
+    class_ids[moved] = (class_ids[moved] + 1) % len(of.classes)
+    splits = leave_out(outer, replace(of, class_ids=class_ids), inner.left_out)
+    left = class_ids[splits.eval_sets["left_out"]]
+    assert len(left)
+    assert class_ids[alone] not in left
+    assert splits.digest != leave_out(outer, of, inner.left_out).digest
 
 
 def test_tpe_is_refused(prepared, tmp_path):

@@ -105,7 +105,7 @@ def test_of_very_many_answers_drawn_ones_decide(problem, monkeypatch):
     (stacked,) = train_stacked(problem, tiny.Defaults, [case], samples=2)
     assert stacked.left_out.shape == (len(MEMBERS), 20, 3)
     assert torch.equal(stacked.labels, problem.labels[ALL[folds.used]])
-    assert stacked.expected().unseen is not None
+    assert stacked.expected(tiny.CLASSES).unseen is not None
 
 
 def test_a_long_epoch_tells_how_far_it_is(problem, monkeypatch):

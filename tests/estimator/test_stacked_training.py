@@ -12,6 +12,8 @@ from bayescal.estimator.stacked_training import Case, left_out_folds, stratified
 from bayescal.evaluation.stacking import mixture
 from bayescal.training import loop
 
+NAMES = tiny.CLASSES
+
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch):
@@ -53,7 +55,21 @@ def test_an_image_whose_class_no_other_environment_has_tells_nothing(problem):
     folds = left_out_folds(problem, Case(lacking, 1))
     assert folds.by_environment
     assert torch.equal(lacking[~folds.used], only)
-    assert learned(problem, Case(lacking, 1))[0].expected().unseen is not None
+    assert folds.alone == (2,)
+    expected = learned(problem, Case(lacking, 1))[0].expected(NAMES)
+    assert expected.unseen is not None
+    assert expected.not_known == (NAMES[2],)
+    assert expected.sentence().endswith(f"classes that were seen in one environment alone: {NAMES[2]}.")
+
+
+def test_without_an_environment_nothing_of_it_is_seen_not_even_a_class_that_it_alone_has(problem):
+    train = images_of(problem, 0, 1, 2, n=45)
+    lacking = train[~((problem.environments[train] != 0) & (problem.labels[train] == 2))]
+    case = Case(lacking, 1)
+    _, *rests, _ = training_sets(case, left_out_folds(problem, case))
+    assert [set(problem.environments[rest].tolist()) for rest in rests] == [{1, 2}, {0, 2}, {0, 1}]
+    assert 2 not in problem.labels[rests[0]]
+    learned(problem, case)  # every member copes without a class
 
 
 @pytest.mark.parametrize("environments", [(1,), (0, 1)])
@@ -66,10 +82,12 @@ def test_where_environments_cannot_be_compared_ordinary_folds_take_their_place(p
     assert not folds.by_environment
     assert folds.names[0] == "fold 1"
     (stacked,) = learned(problem, Case(train, 1))
-    expected = stacked.expected()
+    expected = stacked.expected(NAMES)
     assert (expected.unseen, expected.low, expected.high) == (None, None, None)
     assert expected.seen == pytest.approx(float((stacked.mixed.argmax(1) == stacked.labels[folds.used]).float().mean()))
     assert "cannot be known" in expected.sentence()
+    reason = {1: "all images come from one environment", 2: "no class has images from two environments"}
+    assert reason[len(environments)] in expected.sentence()
     assert stacked.temperature == 1.0
 
 
@@ -90,7 +108,7 @@ def test_cases_trained_together_are_those_trained_alone(problem):
         (alone,) = learned(problem, case)
         torch.testing.assert_close(stacked.left_out, alone.left_out, atol=1e-4, rtol=0)
         torch.testing.assert_close(stacked.weights, alone.weights, atol=1e-4, rtol=0)
-        assert stacked.expected() == alone.expected()
+        assert stacked.expected(NAMES) == alone.expected(NAMES)
 
 
 def test_labels_of_other_images_change_nothing(problem):
@@ -102,7 +120,7 @@ def test_labels_of_other_images_change_nothing(problem):
     (before,), (after,) = learned(problem, case), learned(replace(problem, labels=labels), case)
     assert torch.equal(before.weights, after.weights)
     assert before.temperature == after.temperature
-    assert before.expected() == after.expected()
+    assert before.expected(NAMES) == after.expected(NAMES)
     assert torch.equal(before.left_out, after.left_out)
 
 
@@ -115,7 +133,7 @@ def test_a_cue_that_is_valid_inside_each_environment_does_not_raise_the_estimate
     noise = torch.randn(n, dim, generator=g)
     planted = replace(plain, features=6 * cues[plain.environments, plain.labels] + noise)
     (stacked,) = learned(planted, Case(torch.arange(n), 1))
-    expected = stacked.expected()
+    expected = stacked.expected(NAMES)
     assert expected.seen > 0.9
     assert expected.unseen < 0.6
     assert expected.low < expected.unseen < expected.high

@@ -47,6 +47,24 @@ def test_the_mean_of_the_nearest_cosines():
     assert best_text(images, images[:3]).numpy() == pytest.approx((images @ images[:3].T).numpy().max(1), abs=1e-6)
 
 
+def test_fewer_than_five_to_compare_with_are_averaged_alone():
+    """What must not count, because it is of the same environment, must not count as unlike either."""
+    images = F.normalize(torch.randn(8, 4, generator=torch.Generator().manual_seed(1)), dim=-1)
+    same = torch.ones(8, 8, dtype=torch.bool)
+    same[:, 5:7] = False
+    expected = (images @ images[5:7].T).mean(1).numpy()
+    assert nearest(images, images, same).numpy() == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_small_second_environment_does_not_make_everything_familiar(world):
+    texts, draw, strangers = world
+    known, _ = draw(60, [0])
+    few, _ = draw(3, [1])
+    environments = torch.tensor([0] * 60 + [1] * 3)
+    judge = Familiarity.of(torch.cat([known, few]), environments, texts)
+    assert float((judge(strangers) < judge.threshold).float().mean()) > 0.5
+
+
 def test_strangers_are_flagged_and_a_new_environment_is_not(world):
     texts, draw, strangers = world
     known, environments = draw(300, [0, 1, 2])

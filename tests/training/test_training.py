@@ -46,6 +46,15 @@ def test_a_row_that_fails_stops_alone():
     assert torch.allclose(mixed[2].params["class.context"], alone.params["class.context"], atol=1e-10)
 
 
+def test_a_run_without_validation_images_beside_others_keeps_its_last_epoch():
+    problem = tiny.tiny_problem()
+    runs = [tiny.tiny_run(config(), seed) for seed in (1, 2)]
+    none = {**runs[1].eval_sets, "val": runs[1].eval_sets["val"][:0]}
+    results = train_runs("bayes-cal", problem, [runs[0], replace(runs[1], eval_sets=none)])
+    assert results[1].best_epoch == len(results[1].curves["val"])
+    assert torch.equal(results[1].params["class.context"], results[1].params_at("last")["class.context"])
+
+
 def test_best_checkpoint_is_the_best_on_validation():
     problem = tiny.tiny_problem()
     results = train_runs("coop", problem, [

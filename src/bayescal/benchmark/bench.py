@@ -4,8 +4,8 @@ experiment ─► searches (variant × data set) ─► train: trials × seeds �
 """
 
 import datetime
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -217,8 +217,9 @@ class Bench:
     def records(self, search: Search) -> list[Record]:
         """The records of a search. Nothing is trained: where some are missing, the error names the command."""
         if search.key not in self._records:
-            keys, later = self._look(search)
-            records = self.store.records(keys)
+            planned, later = self._look(search)
+            keys = list(planned)
+            records = _as_planned(search, planned.values(), self.store.records(keys))
             if missing := len(keys) + later - len(records):
                 raise MissingRecordsError(
                     f"{search.variant.title} on {search.dataset}: {missing} of {len(keys) + later} runs have no record "
@@ -274,8 +275,8 @@ class Bench:
 
     def missing(self, search: Search) -> tuple[int, int]:
         """Runs of this search, and how many of them have no record yet. Trials are drawn, nothing is trained."""
-        keys, later = self._look(search)
-        return len(keys) + later, len(keys) + later - len(self.store.finished(keys))
+        planned, later = self._look(search)
+        return len(planned) + later, len(planned) + later - len(self.store.finished(list(planned)))
 
     def study(self, search: Search) -> Study:
         """The trials of a search."""
@@ -301,14 +302,14 @@ class Bench:
             return ClusterTrainer(self.sources.cluster)
         return LocalTrainer(self.output / CHECKPOINTS)
 
-    def _look(self, search: Search) -> tuple[list[str], int]:
-        """Keys of the runs that are certain already, and how many more there will be."""
+    def _look(self, search: Search) -> "tuple[dict[str, PlannedRun | EndToEndRun], int]":
+        """The runs that are certain already, by key, and how many more there will be."""
         study, prepared = self.study(search), self.prepared(search)
         trials = study.look(self.options.trials)
         later = 0
         if study.batch:  # what TPE will draw depends on what comes out, so nothing is asked for
             later = (self.options.trials - len(trials)) * len(prepared.folds) * len(self.options.seeds)
-        return list({run.key: run for run in self._plan(search, trials)}), later
+        return {run.key: run for run in self._plan(search, trials)}, later
 
     def _training_command(self, search: Search) -> str:
         """The command that trains one search: an experiment's own where it has a purpose, else `main`."""
@@ -331,7 +332,7 @@ class Bench:
             finished = self.store.finished([run.key for run in planned])
             left = run_epochs([run for run in planned if run.key not in finished])
             progress.begin(search.key, f"{search.dataset}: {search.variant.title}", left)
-            records = self._run(search, planned, progress)
+            records = _as_planned(search, planned, self._run(search, planned, progress))
             self._tell(study, search, drawn, records)
         return records
 
@@ -358,6 +359,14 @@ class Bench:
             values = [value for value in values if value is not None]
             if values:
                 study.tell(trial.number, sum(values) / len(values))
+
+
+def _as_planned(
+    search: Search, planned: "Iterable[PlannedRun | EndToEndRun]", records: Sequence[Record]
+) -> list[Record]:
+    """Records under this search's name and trial numbers: the same run may be another search's, too."""
+    trials = {run.key: run.trial.number for run in planned}
+    return [replace(record, variant=search.variant.key, trial=trials[record.key]) for record in records]
 
 
 def _asked_as(variant: MethodVariant) -> str:

@@ -94,14 +94,19 @@ def draw_splits(
 def leave_out(splits: EvalSplits, manifest: Manifest, environment: int) -> EvalSplits:
     """The same images without those of one training environment, which are measured on as "left_out".
 
-    What was drawn stays drawn, so that every inner fold of a fold and seed is about the same images.
+    What was drawn stays drawn, so that every inner fold of a fold and seed is about the same images. Those whose class
+    is nowhere else are not measured on: nobody could have learned it.
     """
     of = manifest.environment_ids
     train, val = splits.train, splits.eval_sets["val"]
+    rest = train[of[train] != environment]
     left = np.concatenate([part[of[part] == environment] for part in (train, val)])
+    learnable = left[np.isin(manifest.class_ids[left], manifest.class_ids[rest])]
+    about = f"{splits.digest} without {manifest.environments[environment]}"
+    if 0 < len(learnable) < len(left):
+        left, about = learnable, f"{about}, classes of others alone"
     eval_sets = {"val": val[of[val] != environment], "left_out": left}
-    digest = hashlib.sha256(f"{splits.digest} without {manifest.environments[environment]}".encode()).hexdigest()
-    return EvalSplits(train[of[train] != environment], eval_sets, digest, splits.notes)
+    return EvalSplits(rest, eval_sets, hashlib.sha256(about.encode()).hexdigest(), splits.notes)
 
 
 def _kept_to_report(test: np.ndarray, manifest: Manifest, hashes: Hashes, seed: int, val_shots: int) -> np.ndarray:

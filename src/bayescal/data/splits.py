@@ -124,7 +124,7 @@ def few_shot_split(
     drawable = np.isin(environment_ids, environments)
     if pool is not None:
         drawable &= _as_mask(pool, len(class_ids))
-    rows, notes = _without_copies(np.flatnonzero(drawable), class_ids, environment_ids, known, forbidden)
+    rows, notes = without_copies(np.flatnonzero(drawable), class_ids, environment_ids, known, forbidden)
     if known is not None:  # the order of the files then plays no part in the draw
         rows = rows[np.argsort(known.numbers[rows], kind="stable")]
     rows = rows[np.lexsort((environment_ids[rows], class_ids[rows]))]
@@ -247,12 +247,12 @@ def _cell_counts(
     return counts[0], counts[1]
 
 
-def _without_copies(
+def without_copies(
     rows: np.ndarray,
     class_ids: np.ndarray,
     environment_ids: np.ndarray,
     hashes: Hashes | None,
-    forbidden: Collection[str] | np.ndarray | None,
+    forbidden: Collection[str] | np.ndarray | None = None,
 ) -> tuple[np.ndarray, list[str]]:
     """Leave out test images, second copies, and images that are labelled as two classes."""
     if hashes is None:

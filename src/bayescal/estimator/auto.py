@@ -78,7 +78,7 @@ def learn_auto_from(
 def draw(images: LabelledImages, contents: ContentIndex, settings: FitSettings) -> Split:
     """`shots` images per class in all, or every image but copies; what is marked for validation stays apart."""
     if images.validation is not None:
-        return marked_split(images, settings.seed)
+        return marked_split(images, contents, settings.seed)
     split = few_shot_split(
         images.class_ids,
         images.environment_ids,
@@ -119,17 +119,29 @@ def stacked_predictor(
         )
         for name, result in stacked.members.items()
     }
-    answers = at_temperature(stacked.mixed, stacked.temperature)[None]
     return StackedPredictor(
         backbone=backbone,
         members=members,
         weights=stacked.weights,
-        threshold=float(unsure_threshold(answers, stacked.labels)),
+        threshold=_threshold(stacked),
         temperature=stacked.temperature,
         familiarity=Familiarity.of(features, environments, zero_shot_features(backbone, images.class_words)),
-        expected=stacked.expected(),
+        expected=stacked.expected(images.classes.tolist()),
         **shared,
     )
+
+
+def _threshold(stacked: Stacked) -> float:
+    """The confidence below which to say "unsure", from the images left out."""
+    if not len(stacked.labels):
+        warnings.warn(
+            "no image could be left out to learn from its absence, so no answer will be called unsure. Give at least "
+            "two images per class",
+            BayescalWarning,
+            stacklevel=5,
+        )
+        return 0.0
+    return float(unsure_threshold(at_temperature(stacked.mixed, stacked.temperature)[None], stacked.labels))
 
 
 def checked(stacked: Stacked, predictor: StackedPredictor) -> dict[str, Any] | None:

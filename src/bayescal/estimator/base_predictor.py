@@ -30,6 +30,7 @@ from bayescal.evaluation.expected import ExpectedAccuracy
 from bayescal.evaluation.familiarity import Familiarity
 from bayescal.evaluation.scoring import Evaluation, evaluate
 from bayescal.util.jsonable import finite
+from bayescal.util.typed import read
 
 log = logging.getLogger(__name__)
 
@@ -245,7 +246,7 @@ class BasePredictor(abc.ABC):
             "familiarity": None
             if known is None
             else Familiarity(*(tensors[f"familiarity/{name}"] for name in FAMILIARITY), threshold=known),
-            "expected": None if expected is None else ExpectedAccuracy(**expected),
+            "expected": None if expected is None else read(ExpectedAccuracy, expected),
             "training": TrainingImages.restore(tensors, config.get("training_images")),
             "record": config["training"],
         }

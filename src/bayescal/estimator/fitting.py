@@ -14,11 +14,13 @@ from torch import Tensor
 from bayescal.backbones import Backbone
 from bayescal.backbones.checks import check_prompts
 from bayescal.data import Split, few_shot_split
+from bayescal.data.splits import Hashes, without_copies
 from bayescal.errors import BayescalError, BayescalWarning, DataError
 from bayescal.estimator.artifact import AUTO
 from bayescal.estimator.drawing import Draw, draw_readable
 from bayescal.estimator.labelled_images import LabelledImages
 from bayescal.estimator.predictor import Predictor
+from bayescal.estimator.stacked_training import ORDINARY_FOLDS, stratified_folds
 from bayescal.estimator.training_images import TrainingImages
 from bayescal.evaluation import metrics
 from bayescal.evaluation.calibration import environment_prototypes
@@ -199,7 +201,7 @@ def draw_split(
 ) -> Split:
     """The images marked for validation against the others, or a few-shot draw."""
     if images.validation is not None:
-        return marked_split(images, seed)
+        return marked_split(images, contents, seed)
     return few_shot_split(
         images.class_ids,
         images.environment_ids,
@@ -213,13 +215,18 @@ def draw_split(
     )
 
 
-def marked_split(images: LabelledImages, seed: int) -> Split:
-    """The images marked for validation, and the others to learn from."""
+def marked_split(images: LabelledImages, contents: ContentIndex, seed: int) -> Split:
+    """The images marked for validation, and the others to learn from, of copies one: another may be left out."""
     marked = images.validation
     assert marked is not None
-    if gone := images.missing_classes(~marked):
-        raise DataError(f"no image of class {gone[0]!r} is left to learn from: all of them are marked for validation")
-    return Split(np.flatnonzero(~marked), np.flatnonzero(marked), seed)
+    hashes = Hashes.of(contents.hexes())
+    train, notes = without_copies(np.flatnonzero(~marked), images.class_ids, images.environment_ids, hashes)
+    if gone := images.missing_classes(train):
+        raise DataError(
+            f"no image of class {gone[0]!r} is left to learn from: all of them are marked for validation, or labelled "
+            "as another class, too"
+        )
+    return Split(train, np.flatnonzero(marked), seed, tuple(notes))
 
 
 def train_members(
@@ -257,11 +264,10 @@ def _best_elsewhere(
 ) -> Config:
     """The trial with the best likelihood on training environments that it was not trained on.
 
-    With one environment there is nowhere else: on validation images. The first of equals, which is the defaults.
+    With one environment there is nowhere else: on validation images, or in ordinary folds. The first of equals, which
+    is the defaults.
     """
-    environments = problem.environments[train]
-    parts = [(train[environments != e], train[environments == e]) for e in environments.unique().tolist()]
-    parts = parts if len(parts) > 1 else [(train, val if len(val) else train)]
+    parts = _parts_to_choose_by(problem, train, val, settings.seed)
     runs = [Run(config, settings.seed, own) for config in configs for own, _ in parts]
     title = f"choosing among {len(configs)} trials" if settings.verbose else None
     _say_time(method, problem, runs, settings)
@@ -274,6 +280,20 @@ def _best_elsewhere(
     if not np.isfinite(found[best]):
         raise BayescalError("training did not get anywhere: no trial has finite answers on images left out")
     return configs[best]
+
+
+def _parts_to_choose_by(problem: Problem, train: Tensor, val: Tensor, seed: int) -> list[tuple[Tensor, Tensor]]:
+    """What a trial learns from, and what it is measured on: images whose class it could have learned."""
+    environments = problem.environments[train]
+    if len(environments.unique()) == 1 and len(val):
+        return [(train, val)]
+    folds = environments
+    if len(environments.unique()) == 1:
+        folds = stratified_folds(problem.labels[train], ORDINARY_FOLDS, seed)
+    parts = [(train[folds != fold], train[folds == fold]) for fold in folds.unique().tolist()]
+    parts = [(rest, held[torch.isin(problem.labels[held], problem.labels[rest])]) for rest, held in parts]
+    # Where nothing of a class is anywhere else, there is nothing to choose by, and the defaults win.
+    return [(rest, held) for rest, held in parts if len(held)] or [(train, train)]
 
 
 def _say_time(method: type[Method], problem: Problem, runs: Sequence[Run], settings: FitSettings) -> None:

@@ -43,7 +43,9 @@ class Folds:
 
     by_environment: bool
     numbers: Tensor
+    parts: Tensor  # (n,) the fold that an image goes with, also one that tells nothing; −1: it is never left out
     names: tuple[str, ...]
+    alone: tuple[int, ...]  # classes that one environment alone has, where there are several environments
     asked: Tensor  # (n,) bool: whether the answer to an image left out counts; not all of very many are asked for
 
     @property
@@ -100,16 +102,17 @@ class Stacked:
             probs[own] = mixture(mixture_weights(densities[~own]), self.left_out[:, own]).to(probs)
         return at_temperature(probs, self.temperature), self.labels, numbers
 
-    def expected(self) -> ExpectedAccuracy:
-        """What to expect elsewhere."""
+    def expected(self, classes: Sequence[str]) -> ExpectedAccuracy:
+        """What to expect elsewhere; `classes` are all names (C,)."""
+        alone = tuple(str(classes[i]) for i in self.folds.alone)
         if not self.folds.by_environment:
-            return expected_accuracy([], [], [], self.seen)
+            return expected_accuracy([], [], [], self.seen, alone)
         probs, labels, numbers = self.elsewhere()
         right = probs.argmax(1) == labels
         present = numbers.unique().tolist()
         hits = [int(right[numbers == fold].sum()) for fold in present]
         images = [int((numbers == fold).sum()) for fold in present]
-        return expected_accuracy(hits, images, [self.folds.names[fold] for fold in present], self.seen)
+        return expected_accuracy(hits, images, [self.folds.names[fold] for fold in present], self.seen, alone)
 
     def table(self) -> list[dict[str, float | str]]:
         """Why this model: every member's weight, and how it did on the images left out."""
@@ -197,20 +200,22 @@ def _train(
 def left_out_folds(problem: Problem, case: Case) -> Folds:
     """One fold per environment; where there is nothing to compare environments by, ordinary folds.
 
-    An image whose class no other environment has is left out of the reckoning: nobody could have learned it there.
+    An image whose class no other environment has is left out of the reckoning: nobody could have learned it there. It
+    goes with its environment all the same, so that what is trained without that has seen nothing of it.
     """
     environments, labels = problem.environments[case.train], problem.labels[case.train]
-    seen, numbers = environments.unique(return_inverse=True)
+    seen, parts = environments.unique(return_inverse=True)
     cells = torch.zeros(len(problem.class_words), len(seen), dtype=torch.int64, device=labels.device)
-    cells.index_put_((labels, numbers), torch.ones_like(labels), accumulate=True)
-    numbers = torch.where(cells.sum(1)[labels] > cells[labels, numbers], numbers, -1)
+    cells.index_put_((labels, parts), torch.ones_like(labels), accumulate=True)
+    numbers = torch.where(cells.sum(1)[labels] > cells[labels, parts], parts, -1)
+    alone = tuple(labels[numbers < 0].unique().tolist()) if len(seen) > 1 else ()
     asked = _asked(numbers, len(problem.class_words), case.seed)
     if len(numbers[numbers >= 0].unique()) > 1:
-        return Folds(True, numbers, tuple(problem.environment_words[e] for e in seen.tolist()), asked)
+        return Folds(True, numbers, parts, tuple(problem.environment_words[e] for e in seen.tolist()), alone, asked)
     folds = stratified_folds(labels * len(problem.environment_words) + environments, ORDINARY_FOLDS, case.seed)
     rare = labels.bincount()[labels] < 2  # the only image of its class
-    names = tuple(f"fold {i + 1}" for i in range(ORDINARY_FOLDS))
-    return Folds(False, torch.where(rare, -1, folds), names, asked)
+    numbers = torch.where(rare, -1, folds)
+    return Folds(False, numbers, numbers, tuple(f"fold {i + 1}" for i in range(ORDINARY_FOLDS)), alone, asked)
 
 
 def _asked(images: Tensor, classes: int, seed: int) -> Tensor:
@@ -234,13 +239,13 @@ def stratified_folds(cells: Tensor, folds: int, seed: int) -> Tensor:
 
 def training_sets(case: Case, folds: Folds) -> list[Tensor]:
     """What the runs of a case are trained on: all images; without each fold; and, beside environments, without some."""
-    sets = [case.train, *(case.train[folds.numbers != fold] for fold in folds.present)]
+    sets = [case.train, *(case.train[folds.parts != fold] for fold in folds.present)]
     return [*sets, case.train[~_seen_sample(case, folds)]] if folds.by_environment else sets
 
 
 def _seen_sample(case: Case, folds: Folds) -> Tensor:
     """Images (n,) to measure on how good a model is in environments that it has seen."""
-    return stratified_folds(folds.numbers + 1, SEEN_SHARE, case.seed) == 0
+    return stratified_folds(folds.parts, SEEN_SHARE, case.seed) == 0
 
 
 @torch.no_grad()

@@ -50,9 +50,9 @@ def choose_training_data(
     _check_classes(manifest, train)
     if val.any():
         if shots is not None:
-            train = _draw(manifest, train, shots, seed)
+            train = _draw(manifest, train, shots, seed, contents)
         if val_shots is not None:
-            val = _draw(manifest, val, val_shots, seed)
+            val = _draw(manifest, val, val_shots, seed, contents)
         _warn_about_missing_cells(manifest.select(train))
     used = train | val
     unseen = np.flatnonzero(~used)
@@ -114,8 +114,8 @@ def _check_classes(manifest: Manifest, train: np.ndarray) -> None:
         )
 
 
-def _draw(manifest: Manifest, pool: np.ndarray, shots: int, seed: int) -> np.ndarray:
-    """Mask of `shots` images per class, drawn from the pool as evenly over environments as possible."""
+def _draw(manifest: Manifest, pool: np.ndarray, shots: int, seed: int, contents: ContentIndex | None) -> np.ndarray:
+    """Mask of `shots` images per class, drawn from the pool as evenly over environments as possible; of copies one."""
     split = few_shot_split(
         manifest.class_ids,
         manifest.environment_ids,
@@ -124,6 +124,7 @@ def _draw(manifest: Manifest, pool: np.ndarray, shots: int, seed: int) -> np.nda
         val_shots=0,
         seed=seed,
         pool=pool,
+        hashes=None if contents is None else contents.hexes(),
         class_names=manifest.classes,
         environment_names=manifest.environments,
     )

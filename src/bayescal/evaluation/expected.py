@@ -18,6 +18,7 @@ import numpy as np
 # The scatter of log odds between environments, s₀, and how many environments it counts for, ν₀.
 PRIOR_SCATTER, PRIOR_ENVIRONMENTS = 0.84, 4.0
 LEVEL = 0.9
+NAMED = 5  # the most classes that the sentence names
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class ExpectedAccuracy:
     level : the share of environments that the interval is meant to cover.
     seen : accuracy on left-out images of the training environments; None if it was not measured.
     worst : name of the environment that was hardest when left out, and `worst_accuracy` there.
+    not_known : classes that one environment alone has, of which a left-out environment tells nothing.
     """
 
     unseen: float | None
@@ -39,20 +41,30 @@ class ExpectedAccuracy:
     seen: float | None
     worst: str | None = None
     worst_accuracy: float | None = None
+    not_known: tuple[str, ...] = ()
 
     def sentence(self) -> str:
         """The estimate as a person reads it."""
         seen = "" if self.seen is None else f"in those it has seen, {self.seen:.0%}"
         if self.unseen is None or self.low is None or self.high is None:
             known = f" On images left out of training, it is right {self.seen:.0%} of the time." if seen else ""
+            why = (
+                "no class has images from two environments"
+                if self.not_known
+                else "all images come from one environment"
+            )
             return (
-                "How it will do in an environment it has not seen cannot be known: all images come from one "
-                f"environment, and nothing shows how another one differs.{known}"
+                f"How it will do in an environment it has not seen cannot be known: {why}, and nothing shows how "
+                f"another one differs.{known}"
             )
         text = f"In an environment it has not seen, expect about {self.unseen:.0%} ({self.low:.0%}–{self.high:.0%})"
         text += f"; {seen}." if seen else "."
         if self.worst is not None and self.worst_accuracy is not None:
             text += f" Hardest when left out: {self.worst} ({self.worst_accuracy:.0%})."
+        if self.not_known:
+            named, more = ", ".join(self.not_known[:NAMED]), len(self.not_known) - NAMED
+            named += f" and {more} more" if more > 0 else ""
+            text += f" This says nothing of classes that were seen in one environment alone: {named}."
         return text
 
 
@@ -61,6 +73,7 @@ def expected_accuracy(
     count: Sequence[int],
     names: Sequence[str],
     seen: float | None = None,
+    not_known: Sequence[str] = (),
     *,
     scatter: float = PRIOR_SCATTER,
     worth: float = PRIOR_ENVIRONMENTS,
@@ -70,7 +83,7 @@ def expected_accuracy(
     from scipy.stats import t as student  # takes half a second to import, and only a fit needs it
 
     if not len(right):
-        return ExpectedAccuracy(None, None, None, level, seen)
+        return ExpectedAccuracy(None, None, None, level, seen, not_known=tuple(not_known))
     hits, images = np.asarray(right, dtype=float), np.asarray(count, dtype=float)
     odds = np.log((hits + 0.5) / (images - hits + 0.5))  # a half more on either side: finite at 0 and 100 %
     n = len(odds)
@@ -84,5 +97,5 @@ def expected_accuracy(
     low, high = (1 / (1 + math.exp(-(float(odds.mean()) + side))) for side in (-half, half))
     return ExpectedAccuracy(
         unseen=unseen, low=min(low, unseen), high=max(high, unseen), level=level, seen=seen,
-        worst=names[worst], worst_accuracy=float(accuracy[worst]),
+        worst=names[worst], worst_accuracy=float(accuracy[worst]), not_known=tuple(not_known),
     )  # fmt: skip

@@ -72,11 +72,15 @@ class Familiarity:
 
 
 def nearest(queries: Tensor, images: Tensor, leave_out: Tensor | None = None) -> Tensor:
-    """Mean cosine (N,) of queries (N, D) with their nearest images (n, D); `leave_out` (N, n): pairs not to count."""
+    """Mean cosine (N,) of queries (N, D) with their nearest images (n, D); `leave_out` (N, n): pairs not to count.
+
+    With fewer than five to count, the mean is over these; with none, NaN.
+    """
     cosines = queries @ images.T
     if leave_out is not None:
-        cosines = cosines.masked_fill(leave_out, -1.0)
-    return cosines.topk(min(NEIGHBOURS, len(images)), dim=1).values.mean(1)
+        cosines = cosines.masked_fill(leave_out, -torch.inf)
+    found = cosines.topk(min(NEIGHBOURS, len(images)), dim=1).values
+    return found.masked_fill(found == -torch.inf, torch.nan).nanmean(1)
 
 
 def best_text(queries: Tensor, texts: Tensor) -> Tensor:

@@ -33,7 +33,9 @@ class Best:
 
     def offer(self, params: Params, epoch: int, value: Tensor, alive: Tensor) -> None:
         """Take this epoch's parameters in the runs where it is no worse: value and alive (R,)."""
-        # Few validation images make ties common: the later epoch, at the smaller learning rate, wins them.
+        # Few validation images make ties common: the later epoch, at the smaller learning rate, wins them. A run that
+        # has none, beside others in its stack, has no accuracy: each of its epochs is as good as the one before.
+        value = value.nan_to_num(0.0)
         better = alive & (value >= self.value)
         self.value = torch.where(better, value, self.value)
         self.epoch = torch.where(better, epoch, self.epoch)

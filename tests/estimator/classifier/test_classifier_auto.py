@@ -5,7 +5,7 @@ import pytest
 from classifying import entropy
 
 from bayescal import FewShotClassifier
-from bayescal.errors import BayescalError
+from bayescal.errors import BayescalError, BayescalWarning
 from bayescal.estimator import members
 from bayescal.estimator.members import MEMBERS
 from bayescal.estimator.predictor import StackedPredictor
@@ -111,6 +111,26 @@ def test_images_marked_for_validation_are_measured_on_and_not_learned(cache, dat
     images = [image for image, own in zip(data.images, marked, strict=True) if own]
     classes = np.asarray(data.classes)[np.asarray(marked)]
     assert classifier.record_["validation_accuracy"] == pytest.approx((classifier.predict(images) == classes).mean())
+
+
+def test_copies_among_marked_training_images_are_used_once(cache, data, monkeypatch):
+    """A copy in another environment would be known to the models that must not know it."""
+    monkeypatch.setattr(members, "STEPS", 5)
+    images, classes = [*data.images, *data.images[:6]], [*data.classes, *data.classes[:6]]
+    environments = [*data.environments, *(["night" if e == "snow" else "snow" for e in data.environments[:6]])]
+    marked = [*data.every(3), *([False] * 6)]
+    classifier = FewShotClassifier(cache=cache).fit(images, classes, environments, marked)
+    copied = sum(not own for own in data.every(3)[:6])
+    assert classifier.record_["train_images"] == int((~np.asarray(marked)).sum()) - copied
+    assert any("copy of another one" in note for note in classifier.record_["notes"])
+
+
+def test_with_an_image_per_class_nothing_is_called_unsure_and_it_says_so(cache, data, monkeypatch):
+    monkeypatch.setattr(members, "STEPS", 5)
+    with pytest.warns(BayescalWarning, match="no answer will be called unsure"):
+        classifier = FewShotClassifier(cache=cache, shots=1).fit(data.images, data.classes)
+    assert classifier.threshold_ == 0.0
+    assert "unsure" not in classifier.predict_selective(data.images)
 
 
 def test_shots_are_images_per_class_in_all(cache, data, monkeypatch):

@@ -11,7 +11,9 @@ from scipy.optimize import minimize_scalar
 from sklearn.metrics import log_loss
 
 import bayescal.estimator.fitting
+import tiny
 from bayescal.errors import BayescalError, BayescalWarning
+from bayescal.estimator.fitting import _parts_to_choose_by
 from bayescal.evaluation.calibration import fit_temperature
 
 pytestmark = pytest.mark.xdist_group("classifier")
@@ -65,6 +67,34 @@ def test_with_one_environment_trials_are_compared_on_validation_images(make, dat
     with pytest.warns(BayescalWarning, match="only one environment"):
         classifier = make("coop", trials=2, options={"epochs": 1}).fit(data.images, data.classes)
     assert [len(images) for images in asked] == [classifier.record_["validation_images"]] * 2
+
+
+def test_with_one_environment_and_no_validation_images_trials_are_compared_in_folds(make, data, monkeypatch):
+    """Never on what they were trained on."""
+    compared = []
+
+    def parts(*arguments):
+        compared.append(_parts_to_choose_by(*arguments))
+        return compared[-1]
+
+    monkeypatch.setattr("bayescal.estimator.fitting._parts_to_choose_by", parts)
+    with pytest.warns(BayescalWarning):
+        make("coop", trials=2, shots=6, val_shots=0, options={"epochs": 1}).fit(data.images, data.classes)
+    (found,) = compared
+    assert len(found) == 5
+    assert not any(torch.isin(held, rest).any() for rest, held in found)
+    assert sorted(torch.cat([held for _, held in found]).tolist()) == list(range(18))
+
+
+def test_trials_are_not_compared_on_classes_that_they_could_not_learn():
+    problem = tiny.tiny_problem()
+    train = torch.arange(45)
+    train = train[~((problem.environments[train] != 0) & (problem.labels[train] == 2))]
+    parts = _parts_to_choose_by(problem, train, train[:0], 1)
+    assert len(parts) == 3
+    for rest, held in parts:
+        assert set(problem.labels[held].tolist()) == {0, 1}
+        assert not set(problem.environments[rest].tolist()) & set(problem.environments[held].tolist())
 
 
 def test_the_loss_of_a_trial_is_that_of_its_answers(make, data, monkeypatch):

@@ -133,7 +133,7 @@ def _case(
         "weights": dict(zip(members, stacked.weights.tolist(), strict=True)),
         "temperature": stacked.temperature,
         "left_out": "environments" if stacked.folds.by_environment else "folds",
-        "expected": asdict(stacked.expected()),
+        "expected": asdict(stacked.expected(prepared.manifest.classes)),
         "rows": {name: _metrics(own, labels, groups, prepared) for name, own in rows.items()},
     }
 
