@@ -107,6 +107,63 @@ def test_damaged_archives_are_refused_by_name(tmp_path, name):
         read_manifest(tmp_path / name)
 
 
+def write_links(path: Path, links: dict[str, tuple[bytes, str]]) -> Path:
+    """Two whole images, and links of either kind to what they name."""
+    write_tar(path, {"dog/1.png": tiny_png(1), "cat/2.png": tiny_png(2)})
+    with tarfile.open(path, "a") as archive:
+        for name, (kind, target) in links.items():
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, target
+            archive.addfile(info)
+    return path
+
+
+def test_links_in_archives_are_what_they_lead_to(tmp_path):
+    links = {
+        "dog/hard.png": (tarfile.LNKTYPE, "./dog/1.png"),
+        "dog/soft.png": (tarfile.SYMTYPE, "1.png"),
+        "cat/far.png": (tarfile.SYMTYPE, "../cat/./again.png"),  # a link to a link
+        "cat/again.png": (tarfile.SYMTYPE, "2.png"),
+    }
+    manifest = read_manifest(write_links(tmp_path / "photos.tar", links))
+    names = [path.partition(".tar/")[2] for path in manifest.paths]
+    assert names == ["cat/2.png", "cat/again.png", "cat/far.png", "dog/1.png", "dog/hard.png", "dog/soft.png"]
+    assert content_hash(manifest.paths[2]) == content_hash(manifest.paths[0])
+
+
+def test_links_out_of_archives_are_left_out_with_their_names(tmp_path):
+    links = {
+        "dog/gone.png": (tarfile.SYMTYPE, "/home/me/1.png"),
+        "dog/up.png": (tarfile.SYMTYPE, "../../1.png"),
+        "dog/circle.png": (tarfile.SYMTYPE, "circle.png"),
+        "dog/pipe.png": (tarfile.FIFOTYPE, ""),
+        "dog/._1.png": (tarfile.SYMTYPE, "nowhere"),
+    }
+    with pytest.warns(BayescalWarning, match=r"4 files left out: .*dog/gone\.png \(a link to no file in the archive"):
+        assert len(read_manifest(write_links(tmp_path / "photos.tar", links))) == 2
+    only = tmp_path / "only.tar"
+    with tarfile.open(only, "w") as archive:
+        info = tarfile.TarInfo("dog/1.png")
+        info.type, info.linkname = tarfile.SYMTYPE, "/home/me/1.png"
+        archive.addfile(info)
+    with pytest.raises(DataError, match=r"Left out: dog/1\.png \(a link to no file in the archive"):
+        read_manifest(only)
+
+
+def test_samples_without_a_readable_image_are_counted(tmp_path):
+    files = {
+        "0.png": tiny_png(0),
+        "0.cls": b"dog",
+        "1.png": tiny_png(1),
+        "1.cls": b"cat",
+        "2.jxl": b"x",
+        "2.cls": b"cat",
+    }
+    path = write_tar(tmp_path / "shard.tar", files)
+    with pytest.warns(BayescalWarning, match=r"skipped 1 of 3 samples.*: 2 \(cls, jxl\)"):
+        assert len(read_manifest(path)) == 2
+
+
 def test_a_list_may_name_members_of_archives(tmp_path):
     write_zip(tmp_path / "photos.zip", contents())
     table = tmp_path / "list.csv"

@@ -8,6 +8,7 @@ import bz2
 import gzip
 import lzma
 import os
+import posixpath
 import re
 import shutil
 import tarfile
@@ -71,6 +72,12 @@ def members(archive: str) -> Mapping[str, object]:
         return _opened(archive).members
 
 
+def left_out_of(archive: str) -> list[tuple[str, str]]:
+    """What is in an archive and is no file that can be read: name and reason."""
+    with _reported(archive):
+        return _opened(archive).left_out
+
+
 def read_member(archive: str, name: str) -> bytes:
     """The content of a file in an archive."""
     with _reported(archive):
@@ -90,6 +97,7 @@ class _Member(NamedTuple):
 
 class _Archive(Protocol):
     members: dict[str, _Member]
+    left_out: list[tuple[str, str]]
 
     def read(self, member: _Member) -> bytes: ...
 
@@ -104,6 +112,7 @@ class _Zip:
             for number, info in enumerate(self._infos)
             if not info.is_dir()
         }
+        self.left_out: list[tuple[str, str]] = []
 
     def read(self, member: _Member) -> bytes:
         return self._content.read(self._infos[member.key])
@@ -113,12 +122,24 @@ class _Tar:
     def __init__(self, stream: IO[bytes]):
         self._stream, self._lock = stream, threading.Lock()
         weakref.finalize(self, stream.close)
+        self.members: dict[str, _Member] = {}
+        self.left_out: list[tuple[str, str]] = []
+        links: dict[str, str] = {}  # to names in the archive
         with tarfile.open(fileobj=stream, mode="r:") as content:
-            self.members = {
-                _plain(info.name): _Member(info.offset_data, info.size)
-                for info in content
-                if info.isreg() and not info.issparse()
-            }
+            for info in content:
+                name = _plain(info.name)
+                if info.isreg() and not info.issparse():
+                    self.members[name] = _Member(info.offset_data, info.size)
+                    links.pop(name, None)
+                elif info.islnk() or info.issym():
+                    links[name] = _plain(info.linkname) if info.islnk() else _beside(name, info.linkname)
+                elif not info.isdir():
+                    self.left_out.append((name, "a sparse file" if info.issparse() else "neither a file nor a folder"))
+        for name in links:
+            if (end := _end_of(name, links)) in self.members:
+                self.members[name] = self.members[end]
+            else:
+                self.left_out.append((name, "a link to no file in the archive"))
 
     def read(self, member: _Member) -> bytes:
         with self._lock:
@@ -131,6 +152,20 @@ class _Tar:
 
 def _plain(name: str) -> str:
     return name.replace("\\", "/").removeprefix("./")
+
+
+def _beside(name: str, target: str) -> str:
+    """What a symbolic link in an archive leads to; what lies outside is no name in it."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
+
+
+def _end_of(name: str, links: Mapping[str, str]) -> str:
+    """Where links lead that lead to links."""
+    seen = set()
+    while name in links and name not in seen:
+        seen.add(name)
+        name = links[name]
+    return name
 
 
 _open: "OrderedDict[tuple[object, ...], _Archive]" = OrderedDict()

@@ -8,8 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bayescal.data.archives import members, split_member
-from bayescal.data.file_tree import FOREIGN_SUFFIXES, IMAGE_SUFFIXES, FileTree, is_visible, list_tree, suffix_of
+from bayescal.data.archives import is_archive_name, left_out_of, members, split_member
+from bayescal.data.file_tree import (
+    FOREIGN_SUFFIXES,
+    IMAGE_SUFFIXES,
+    FileTree,
+    expand_braces,
+    is_visible,
+    list_tree,
+    suffix_of,
+)
 from bayescal.data.layout import (
     EXPECTED,
     GENERIC,
@@ -24,8 +32,9 @@ from bayescal.data.layout import (
 from bayescal.data.remote import is_url, join
 from bayescal.data.split_names import split_in, split_of
 from bayescal.data.tables import COLUMNS, Entry, Table, read_csv, read_json, read_xlsx
-from bayescal.data.webdataset import Sample, find_samples, read_samples
+from bayescal.data.webdataset import Sample, find_samples, read_samples, samples_without_image
 from bayescal.errors import BayescalWarning, DataError
+from bayescal.util.harmless import one_line
 
 _SHOWN = 5
 TABLES: dict[str, Callable[[str, Mapping[str, str]], Table]] = {
@@ -61,6 +70,7 @@ class Images:
 def read_tree(root: str, layout: Layout | None, class_from_name: bool, columns: Mapping[str, str]) -> Images:
     """The images in a folder, an archive or below a URL, by what their folders mean; or the samples of shards."""
     tree = list_tree(root)
+    tree.left_out.extend(_left_out_of_archives(root))
     if samples := find_samples(tree):
         return _from_samples(root, tree, samples, columns)
     images = tree.chosen(IMAGE_SUFFIXES)
@@ -90,6 +100,13 @@ def read_tree(root: str, layout: Layout | None, class_from_name: bool, columns: 
         *(list(map(sys.intern, column)) for column in (labels.classes, labels.environments, labels.splits)),
         said=f"layout {found}: {labels.summary()}",
     )
+
+
+def _left_out_of_archives(root: str) -> list[tuple[str, str]]:
+    """Links, pipes and the like in archives."""
+    archives = [one for one in expand_braces(root) if is_archive_name(one) and not os.path.isdir(one)]
+    found = [item for archive in archives for item in left_out_of(archive)]
+    return [(one_line(name), why) for name, why in found if all(map(is_visible, name.split("/")))]
 
 
 def _refuse_empty(root: str, tree: FileTree) -> None:
@@ -144,6 +161,11 @@ def _warn_about_apart(root: str, layout: Layout, labels: Labels) -> None:
 def _from_samples(root: str, tree: FileTree, samples: Sequence[Sample], columns: Mapping[str, str]) -> Images:
     for note in tree.notes(root)[: 1 if tree.left_out else 0]:
         _warn(note)
+    if without := samples_without_image(tree):
+        _warn(
+            f"{root}: skipped {len(without)} of {len(samples) + len(without)} samples, which have no image that can be "
+            f"read: {_first(without)}. Convert pictures of other kinds to JPEG or PNG."
+        )
     table = read_samples(root, samples, columns)
     return _checked(root, table, lambda path: path if is_url(path) else os.path.abspath(path))
 

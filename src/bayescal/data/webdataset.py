@@ -9,6 +9,7 @@ from bayescal.data.archives import read_member, split_member
 from bayescal.data.file_tree import IMAGE_SUFFIXES, FileTree
 from bayescal.data.tables import FIELDS, Entry, Table
 from bayescal.errors import DataError
+from bayescal.util.harmless import one_line
 
 _USUAL = {"class": ("class", "label", "cls"), "environment": ("environment", "domain"), "split": ("split",)}
 
@@ -24,21 +25,39 @@ class Sample:
 
 def find_samples(tree: FileTree) -> list[Sample]:
     """The samples of shards; nothing where the files are no shards."""
-    if not tree.files or not any(name.endswith((".cls", ".json")) for name in tree.names):
-        return []
-    parts: dict[str, dict[str, str]] = {}
-    for file in tree.files:
-        if (member := split_member(file)) is None or ".tar" not in member[0].lower():
-            return []
-        folder, _, name = file.rpartition("/")
-        key, _, ending = name.partition(".")
-        parts.setdefault(f"{folder}/{key}", {})[ending.lower()] = file
     found = []
-    for files in parts.values():
-        image = next((file for ending, file in files.items() if f".{ending}" in IMAGE_SUFFIXES), None)
+    for files in _parts(tree).values():
+        image = _image_in(files)
         if image is not None:
             found.append(Sample(image, files.get("cls"), files.get("json")))
     return found if any(sample.cls or sample.json for sample in found) else []
+
+
+def samples_without_image(tree: FileTree) -> list[str]:
+    """Samples that have a class and no image of a kind that is read: "00018 (cls, jxl)"."""
+    return [
+        f"{one_line(key.rpartition('/')[2])} ({', '.join(sorted(files))})"
+        for key, files in _parts(tree).items()
+        if _image_in(files) is None and ("cls" in files or "json" in files)
+    ]
+
+
+def _image_in(files: Mapping[str, str]) -> str | None:
+    return next((file for ending, file in files.items() if f".{ending}" in IMAGE_SUFFIXES), None)
+
+
+def _parts(tree: FileTree) -> dict[str, dict[str, str]]:
+    """The files of each key by their endings; nothing where the files are no shards."""
+    if not tree.files or not any(name.endswith((".cls", ".json")) for name in tree.names):
+        return {}
+    parts: dict[str, dict[str, str]] = {}
+    for file in tree.files:
+        if (member := split_member(file)) is None or ".tar" not in member[0].lower():
+            return {}
+        folder, _, name = file.rpartition("/")
+        key, _, ending = name.partition(".")
+        parts.setdefault(f"{folder}/{key}", {})[ending.lower()] = file
+    return parts
 
 
 def read_samples(root: str, samples: Sequence[Sample], columns: Mapping[str, str]) -> Table:
