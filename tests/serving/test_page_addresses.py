@@ -103,6 +103,15 @@ def test_a_label_that_comes_late_does_not_beat_a_newer_one(page, made):
     assert page.get("/page/state").json()["images"][0]["label"]["class"] == "dog"
 
 
+def test_labels_that_were_given_for_another_folder_are_refused(page, made, tmp_path):
+    """Another server may have taken the place of the one that the page was opened at."""
+    one = {"image": add(page, made.new[0].read_bytes()), "class": "dog"}
+    refused(page.post("/page/labels", json={"labels": [one], "folder": "/elsewhere"}), 409, "/elsewhere", "labels")
+    assert page.get("/page/state").json()["images"][0]["label"] is None
+    here = page.get("/page/state").json()["model"]["labels"]
+    assert page.post("/page/labels", json={"labels": [one], "folder": here}).status_code == 200
+
+
 def test_refusals_are_sentences(page):
     none = "0" * 64
     refused(page.post("/page/images", params={"name": "<b>.png"}, content=b"text", headers=BYTES), 422, "<b>.png")

@@ -71,6 +71,7 @@ class GivenLabel(_Body):
 
 class GivenLabels(_Body):
     labels: list[GivenLabel] = Field(max_length=MOST, fail_fast=True)
+    folder: str | None = Field(None, max_length=4096)  # for which they were given; None: for the one that is here
 
 
 class Removed(_Body):
@@ -174,6 +175,8 @@ def _add_images(router: APIRouter, desk: "Desk | LaterDesk", settings: Settings,
 def _add_labels(router: APIRouter, desk: "Desk | LaterDesk", read: Reader) -> None:
     @router.post("/page/labels")
     def label(given: Annotated[GivenLabels, read(GivenLabels)]) -> Response:
+        if given.folder not in (None, here := str(desk.collection.store.folder)):
+            raise Problem(409, f"The labels were given for {given.folder}, and this server keeps those of {here}.")
         _done(lambda: desk.label([(one.image, one.class_name, one.environment, one.made) for one in given.labels]))
         return _json({"changes": desk.collection.store.changes})
 

@@ -33,9 +33,13 @@ async function ask(path, options = {}) {
 
 export const get = (path, signal) => ask(path, { signal });
 
+const KEPT_ALIVE = 60_000; // bytes: browsers refuse more than 64 KiB
+
 /** `keepalive`: a label that was given just before the tab is closed still arrives. */
-export const post = (path, body = {}) =>
-  ask(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), keepalive: true });
+export const post = (path, content = {}) => {
+  const body = new Blob([JSON.stringify(content)], { type: "application/json" });
+  return ask(path, { method: "POST", headers: { "Content-Type": body.type }, body, keepalive: body.size < KEPT_ALIVE });
+};
 
 export const upload = (file, name) =>
   ask(`/page/images?name=${encodeURIComponent(name)}`, {

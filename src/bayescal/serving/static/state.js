@@ -3,7 +3,9 @@
 import { get, post, Refused, Silent } from "./server.js";
 
 const OUTBOX = "bayescal-outbox-";
-const ALL_OF_A_REQUEST = 300; // labels of one request: few enough to be sent on while the tab is being closed
+const ALL_OF_A_REQUEST = 300; // labels of one request, and their bytes: a request of more than 64 KiB is not sent on
+const BYTES_OF_A_REQUEST = 32_000; // while the tab is being closed
+const ELSEWHERE = 409; // the server keeps labels in another folder now, as its state will say
 const TAB = sessionStorage.getItem("bayescal-tab") ?? `${Date.now()}-${Math.random()}`; // the same after a reload
 sessionStorage.setItem("bayescal-tab", TAB);
 
@@ -21,7 +23,8 @@ export const known = {
 };
 
 const listeners = new Set();
-let outbox = JSON.parse(localStorage.getItem(OUTBOX + TAB) ?? "[]");
+let folder = null; // where the server keeps labels: those that were given for one never go to another
+let outbox = [];
 let delivering = null;
 let asking = null;
 let next = null; // the question after the one under way
@@ -32,9 +35,9 @@ export const onChange = (listener) => listeners.add(listener);
 export const changed = () => listeners.forEach((listener) => listener());
 export const unsent = () => outbox.length;
 
-/** Begin: take over what was left behind, then ask for everything. */
+/** Begin: ask for everything, then send what was left behind. */
 export async function start() {
-  await adopt();
+  navigator.locks?.request(OUTBOX + TAB, () => new Promise(() => {})); // held for as long as this tab lives
   await refresh();
 }
 
@@ -48,13 +51,19 @@ export function refresh() {
 async function update() {
   clearTimeout(timer);
   try {
-    if (outbox.length) await deliver();
+    await deliverOrSay();
     let state = await get(`/page/state?since=${known.changes}`);
     if (known.session !== null && known.session !== state.session) { // started anew: everything is asked for again
       known.images.clear();
       if (known.changes) state = await get("/page/state?since=0");
+      known.changes = 0;
     }
     known.session = state.session;
+    await open(state.model?.labels ?? null);
+    if (outbox.length) { // left behind by a tab that was closed, or while another folder was served here
+      await deliverOrSay(); // before the state is taken: what the server passes over must not be shown
+      state = await get(`/page/state?since=${known.changes}`);
+    }
     take(state);
     known.connected = true;
   } catch (error) {
@@ -106,25 +115,68 @@ function deliver() {
   return delivering;
 }
 
-async function sendAll() {
-  while (outbox.length) {
-    const batch = outbox.slice(0, ALL_OF_A_REQUEST);
-    try {
-      const labels = batch.map(({ image, class: name, environment, made, left }) =>
-        ({ image, class: name, environment, made: left ? made : null }));
-      await post("/page/labels", { labels });
-    } catch (error) {
-      if (!(error instanceof Refused) || error.wait) throw error;
-      failed(error.message);
-    }
-    outbox = outbox.filter((one) => !batch.includes(one));
-    keepOutbox();
+/** The same, and a refusal that is not about a label is said; the labels stay here. */
+async function deliverOrSay() {
+  try {
+    if (outbox.length) await deliver();
+  } catch (error) {
+    if (!(error instanceof Refused) || error.wait) throw error;
+    if (error.status !== ELSEWHERE) failed(error.message);
   }
 }
 
+async function sendAll() {
+  while (outbox.length) {
+    const batch = firstOf(outbox);
+    if (await taken(batch)) done(batch);
+    else for (const one of batch) { // at least one is refused: that one alone goes
+      if (batch.length > 1) await taken([one], failed);
+      done([one]);
+    }
+  }
+}
+
+/** As many as fit into a request. */
+function firstOf(labels) {
+  let bytes = 0;
+  const large = labels.findIndex((one) => (bytes += new Blob([JSON.stringify(one)]).size) > BYTES_OF_A_REQUEST);
+  return labels.slice(0, Math.min(ALL_OF_A_REQUEST, large < 0 ? Infinity : Math.max(1, large)));
+}
+
+/** Whether the server took them; false when it says that one of them cannot be. */
+async function taken(batch, refused = batch.length > 1 ? () => {} : failed) {
+  try {
+    const labels = batch.map(({ image, class: name, environment, made, left }) =>
+      ({ image, class: name, environment, made: left ? made : null }));
+    await post("/page/labels", { labels, folder });
+    return true;
+  } catch (error) {
+    if (!(error instanceof Refused) || error.status !== 422) throw error;
+    refused(error.message);
+    return false;
+  }
+}
+
+function done(labels) {
+  outbox = outbox.filter((one) => !labels.includes(one));
+  keepOutbox();
+}
+
+const keyOf = (tab, of) => `${OUTBOX}${tab} ${of}`;
+
 function keepOutbox() {
-  if (outbox.length) localStorage.setItem(OUTBOX + TAB, JSON.stringify(outbox));
-  else localStorage.removeItem(OUTBOX + TAB);
+  const key = keyOf(TAB, folder);
+  if (outbox.length) localStorage.setItem(key, JSON.stringify(outbox));
+  else localStorage.removeItem(key);
+}
+
+/** Work with the labels of this folder from now on; those of another one wait until it is served here again. */
+async function open(now) {
+  if (now === folder) return;
+  await delivering?.catch(() => {});
+  folder = now;
+  outbox = now === null ? [] : JSON.parse(localStorage.getItem(keyOf(TAB, now)) ?? "[]");
+  if (now !== null) await adopt();
 }
 
 /**
@@ -133,10 +185,10 @@ function keepOutbox() {
  */
 async function adopt() {
   if (!navigator.locks) return;
-  navigator.locks.request(OUTBOX + TAB, () => new Promise(() => {})); // held for as long as this tab lives
   const alive = new Set((await navigator.locks.query()).held.map((lock) => lock.name));
   for (const key of Object.keys(localStorage)) {
-    if (!key.startsWith(OUTBOX) || key === OUTBOX + TAB || alive.has(key)) continue;
+    const tab = key.slice(OUTBOX.length).split(" ", 1)[0];
+    if (key !== keyOf(tab, folder) || tab === TAB || alive.has(OUTBOX + tab)) continue;
     outbox = [...JSON.parse(localStorage.getItem(key)).map((one) => ({ ...one, left: true })), ...outbox];
     localStorage.removeItem(key);
   }
