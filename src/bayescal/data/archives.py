@@ -11,6 +11,7 @@ import os
 import posixpath
 import re
 import shutil
+import struct
 import tarfile
 import tempfile
 import threading
@@ -43,6 +44,9 @@ _DAMAGED = (
     EOFError,
     RuntimeError,
     NotImplementedError,
+    ValueError,  # names that are not the UTF-8 that they are marked as, numbers that are none
+    OverflowError,
+    struct.error,
 )
 
 
@@ -222,6 +226,8 @@ def _reported(archive: str) -> Iterator[None]:
     """Whatever is wrong with an archive, in words."""
     try:
         yield
+    except DataError:
+        raise
     except _DAMAGED as error:
         raise DataError(f"{archive}: is damaged or protected ({error}). Copy or download it again.") from error
     except OSError as error:

@@ -7,6 +7,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -110,34 +111,41 @@ def read_xlsx(file: str, columns: Mapping[str, str]) -> Table:
     """The first sheet of a workbook, with a header in its first row."""
     try:
         from openpyxl import load_workbook
-        from openpyxl.utils.exceptions import InvalidFileException
     except ImportError as error:
         raise DataError(
             f"{file}: reading spreadsheets needs a package: pip install 'bayescal[xlsx]'. Or save it as CSV."
         ) from error
-    try:
+    with _damage_reported(file):
         with open_source(file) as stream:
             book = load_workbook(io.BytesIO(stream.read()), read_only=True, data_only=True)
         sheet = book.worksheets[0]
         rows = sheet.iter_rows(values_only=True)
         header = ["" if cell is None else str(cell) for cell in next(rows, ())]
-    except ImageError as error:
-        raise DataError(str(error)) from error
-    except (InvalidFileException, OSError, ValueError, KeyError, IndexError, EOFError) as error:
-        raise DataError(
-            f"{file}: is not a spreadsheet that can be read ({error}). Save it again as .xlsx or CSV."
-        ) from error
-    except Exception as error:
-        if type(error).__name__ not in ("BadZipFile", "ParseError", "XMLSyntaxError"):
-            raise
-        raise DataError(f"{file}: is damaged ({error}). Save it again as .xlsx or CSV.") from error
     where, said = _find_columns(file, header, columns)
-    entries = (
-        (number, [None if i is None or i >= len(cells) else _plain(cells[i]) for i in where])
-        for number, cells in enumerate(rows, start=2)
-        if any(cell is not None and str(cell).strip() for cell in cells)
-    )
-    return Table(entries, "row", said, {}, {})
+
+    def entries() -> Iterator[Entry]:
+        with _damage_reported(file):
+            for number, cells in enumerate(rows, start=2):
+                if any(cell is not None and str(cell).strip() for cell in cells):
+                    yield number, [None if i is None or i >= len(cells) else _plain(cells[i]) for i in where]
+
+    return Table(entries(), "row", said, {}, {})
+
+
+@contextmanager
+def _damage_reported(file: str) -> Iterator[None]:
+    """Whatever openpyxl raises on a damaged workbook (there is no end to the kinds), in words; rows are read lazily."""
+    try:
+        yield
+    except ImageError as error:  # missing, empty, no file
+        raise DataError(str(error)) from error
+    except (DataError, MemoryError):
+        raise
+    except Exception as error:
+        why = str(error).split("\n")[0][:200] or type(error).__name__
+        raise DataError(
+            f"{file}: is not a spreadsheet that can be read ({why}). Save it again as .xlsx or CSV."
+        ) from error
 
 
 def read_json(file: str, columns: Mapping[str, str]) -> Table:
