@@ -3,13 +3,13 @@
 import csv
 import io
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bayescal.cli.options import Cache, Device, Model, MovedBackbone, RawCsv
+from bayescal.cli.suggested_environments import environments_of, tops_of
 from bayescal.data.remote import join
 from bayescal.errors import BayescalError, DataError
 
@@ -50,8 +50,8 @@ def suggest(
 ) -> None:
     """Say which unlabelled images to label next: those that stand for many that the model is unsure of.
 
-    Images that the model has learned from are left out. Where a folder in IMAGES is named after an environment of the
-    model, its neighbours are environments too, and those that the model has not seen come first. Fill in the column
+    Images that the model has learned from are left out. Where a folder below IMAGES is named after an environment of
+    the model, its neighbours are environments too, and those that the model has not seen come first. Fill in the column
     `class` of the CSV and give it to `bayescal add`.
     """
     from bayescal.cli.files import check_file, write_text
@@ -65,10 +65,12 @@ def suggest(
         check_file(path)
         if path.suffix.lower() not in ENDINGS:
             raise BayescalError(f"-o {path}: its ending says no format; expected one of {', '.join(ENDINGS)}")
-    listed = list_images(images)
+    parts = [(argument, list_images([argument])) for argument in images]
+    listed = [image for _, found in parts for image in found]
     check_any(listed, images)
     predictor = load_model(model, backbone, taken_device(device))
-    rows, left_out = rows_of(predictor, FeatureBank(predictor.backbone, folder=cache or AUTO), listed, n)
+    bank = FeatureBank(predictor.backbone, folder=cache or AUTO)
+    rows, left_out = rows_of(predictor, bank, listed, tops_of(parts), n)
     screen = out()
     if not output:
         _print(screen, rows)
@@ -85,9 +87,9 @@ def suggest(
 
 
 def rows_of(
-    predictor: "BasePredictor", bank: "FeatureBank", listed: list[str], n: int
+    predictor: "BasePredictor", bank: "FeatureBank", listed: list[str], tops: list[str], n: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """What to label, the most useful first, and how many images are known already.
+    """What to label, the most useful first, and how many images are known already. `tops`: `tops_of` the images.
 
     Images are hashed, and of those that are new at most 12,288 are encoded, which stand for all: memory and time do not
     grow with the rest of them.
@@ -102,7 +104,7 @@ def rows_of(
     contents = bank.contents(listed, progress=shows_progress())
     new = _new_images(predictor, contents)
     known = {str(name) for name in predictor.environments}
-    environments = _environments([listed[i] for i in new], known)
+    environments = environments_of([listed[i] for i in new], [tops[i] for i in new], known)
     first = np.array([bool(name) and name not in known for name in environments], dtype=bool)
     sample = Sample.of(first, n)
     features, looked_at = _encoded(bank, listed, contents, new, sample.images)
@@ -154,19 +156,6 @@ def _new_images(predictor: "BasePredictor", contents: "ContentIndex") -> "np.nda
     """One image of each content that the model has not learned from, ascending."""
     one = contents.distinct
     return one if predictor.training is None else one[~predictor.training.contains(contents.digests[one])]
-
-
-def _environments(paths: list[str], known: set[str]) -> list[str]:
-    """Of each image, the folder beside or below which an environment of the model lies; "" where none does."""
-    here = os.getcwd()
-
-    def folders(path: str) -> list[str]:
-        return join(here, path).split("/")[:-1]
-
-    level = min((level for path in paths for level, name in enumerate(folders(path)) if name in known), default=None)
-    if level is None:
-        return [""] * len(paths)
-    return [sys.intern(own[level]) if len(own := folders(path)) > level else "" for path in paths]
 
 
 def _print(screen: Any, rows: list[dict[str, Any]]) -> None:
