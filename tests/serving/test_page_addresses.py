@@ -1,8 +1,11 @@
 """What the page asks of the server, as programs and other sites could ask it too."""
 
 import asyncio
+import io
 import json
+import os
 import shutil
+import zipfile
 
 import pytest
 from pages import Made, make
@@ -280,6 +283,86 @@ def test_folders_that_can_be_read_in_two_ways_are_asked_about(made, tmp_path):
     assert asked["readings"][0]["layout"] == "class"
     told = {"layout": "class", "class_from_name": False}
     assert page.post("/page/look", json={"path": asked["path"], **told}).json()["classes"] == ["cat", "dog"]
+
+
+ODD = ("loop", "loop/inside", "~nosuchuser", "n" * 300, "a\0b", "n" * 300 + "/x", "", "file/x")
+
+
+@pytest.mark.parametrize("path", ODD, ids=lambda path: path[:11].replace("\0", "0"))
+def test_paths_that_lead_nowhere_are_said(made, tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "file").write_text("x")
+    desk = desk_of(made, tmp_path / "labels", model=False)
+    page = page_of(desk)
+    if path:
+        refused(page.get("/page/folders", params={"path": path}), 422)
+    refused(page.post("/page/look", json={"path": path}), 422)
+    refused(page.post("/page/open", json={"path": path}), 422)
+    for asked in ({"path": path, "output": "model"}, {"path": str(made.data), "output": path or "file"}):
+        if page.post("/page/fit", json=asked).status_code == 200:
+            desk.jobs.join()
+            assert desk.jobs.progress.state == "failed"
+            assert "should not happen" not in desk.jobs.progress.message
+
+
+def test_a_folder_that_must_not_be_looked_into_does_not_hide_the_others(made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("closed", "open"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    is_file = start.Path.is_file
+
+    def refuse(path):
+        if path.parent.name == "closed":
+            raise PermissionError(13, "Permission denied", str(path))
+        return is_file(path)
+
+    monkeypatch.setattr(start.Path, "is_file", refuse)
+    listed = page_of(desk_of(made, tmp_path / "labels", model=False)).get("/page/folders").json()
+    assert [(folder["name"], folder["model"]) for folder in listed["folders"]] == [("closed", False), ("open", False)]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "more"),
+    [
+        ("POST", "/page/images", {"params": {"name": "x"}, "content": b"x", "headers": BYTES}),
+        ("POST", "/page/labels", {"json": {"labels": []}}),
+        ("POST", "/page/removed", {"json": {"images": []}}),
+        ("POST", "/page/teach", {}),
+        ("POST", "/page/undo", {}),
+        ("GET", f"/page/images/{'0' * 64}", {}),
+        ("GET", f"/page/images/{'0' * 64}/picture", {}),
+        ("GET", "/page/training/0/picture", {}),
+        ("GET", "/page/queue", {}),
+        ("GET", "/page/quality", {}),
+        ("GET", "/page/download/model.zip", {}),
+        ("GET", "/page/download/answers.csv", {}),
+    ],
+)
+def test_before_there_is_a_model_nothing_else_can_be_asked(made, tmp_path, method, path, more):
+    page = page_of(desk_of(made, tmp_path / "labels", model=False))
+    refused(page.ask(method, path, **more), 422, "there is no model yet")
+
+
+def test_a_file_that_cannot_be_written_is_said(page, made, monkeypatch):
+    def refuse(*_):
+        raise OSError(30, "Read-only file system", "/labels/.pictures")
+
+    image = add(page, made.new[0].read_bytes())
+    monkeypatch.setattr("bayescal.serving.page.kept_picture", refuse)
+    refused(page.get(f"/page/images/{image}/picture"), 422, "/labels/.pictures: Read-only file system")
+
+
+def test_a_model_with_files_of_1970_can_be_taken_home(made, tmp_path):
+    model = shutil.copytree(made.model, tmp_path / "model")
+    for file in model.iterdir():
+        os.utime(file, (0, 0))
+    desk = desk_of(made, tmp_path / "labels", model=False)
+    desk.open(model)
+    answer = page_of(desk).get("/page/download/model.zip")
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        assert {name.partition("/")[2] for name in archive.namelist()} == {file.name for file in model.iterdir()}
 
 
 def test_folders_are_for_those_at_this_machine(made, tmp_path):

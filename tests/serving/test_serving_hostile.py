@@ -228,6 +228,7 @@ def test_with_the_token_programs_and_browsers_are_answered():
     [
         {"origin": "https://evil.example"},
         {"origin": "null"},
+        {"origin": "http://["},
         {"origin": "http://127.0.0.1:9999"},
         {"sec-fetch-site": "cross-site"},
         {"sec-fetch-site": "same-site", "origin": "http://127.0.0.1:8000"},

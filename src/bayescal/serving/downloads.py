@@ -44,7 +44,7 @@ def as_csv(collection: Collection) -> str:
 def as_zip(folder: Path, name: str) -> bytes:
     """A model's folder as one file; its numbers are not compressed, because that gains nothing."""
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
+    with zipfile.ZipFile(stream, "w", strict_timestamps=False) as archive:  # of 1970 too: a ZIP's time begins in 1980
         for file in sorted(path for path in folder.rglob("*") if path.is_file()):
             archive.write(file, f"{name}/{file.relative_to(folder).as_posix()}")
     return stream.getvalue()

@@ -19,7 +19,6 @@ import os
 from collections.abc import Callable
 from functools import partial
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Query
@@ -164,8 +163,11 @@ def _add_images(router: APIRouter, desk: "Desk | LaterDesk", settings: Settings,
 
     @router.get("/page/images/{image}/picture")
     def added_picture(image: str, size: int = SIZES[0]) -> Response:
-        store, found = desk.collection.store, _done(desk.image, image)
-        return _jpeg(lambda: kept_picture(store.folder / PICTURES, found.id, store.path(found), size), size)
+        def made() -> bytes:
+            found, store = desk.image(image), desk.collection.store
+            return kept_picture(store.folder / PICTURES, found.id, store.path(found), size)
+
+        return _jpeg(made, size)
 
     @router.get("/page/training/{number}/picture")
     def training_picture(number: int, size: int = SIZES[0]) -> Response:
@@ -175,15 +177,19 @@ def _add_images(router: APIRouter, desk: "Desk | LaterDesk", settings: Settings,
 def _add_labels(router: APIRouter, desk: "Desk | LaterDesk", read: Reader) -> None:
     @router.post("/page/labels")
     def label(given: Annotated[GivenLabels, read(GivenLabels)]) -> Response:
-        if given.folder not in (None, here := str(desk.collection.store.folder)):
-            raise Problem(409, f"The labels were given for {given.folder}, and this server keeps those of {here}.")
+        store = _done(lambda: desk.collection.store)
+        if given.folder not in (None, str(store.folder)):
+            raise Problem(
+                409, f"The labels were given for {given.folder}, and this server keeps those of {store.folder}."
+            )
         _done(lambda: desk.label([(one.image, one.class_name, one.environment, one.made) for one in given.labels]))
-        return _json({"changes": desk.collection.store.changes})
+        return _json({"changes": store.changes})
 
     @router.post("/page/removed")
     def remove(given: Annotated[Removed, read(Removed)]) -> Response:
-        _done(lambda: desk.collection.store.remove(given.images, given.removed))
-        return _json({"changes": desk.collection.store.changes})
+        store = _done(lambda: desk.collection.store)
+        _done(lambda: store.remove(given.images, given.removed))
+        return _json({"changes": store.changes})
 
     @router.get("/page/queue")
     def queue() -> Response:
@@ -200,48 +206,56 @@ def _add_labels(router: APIRouter, desk: "Desk | LaterDesk", read: Reader) -> No
 
 
 def _add_downloads(router: APIRouter, desk: "Desk | LaterDesk") -> None:
-    from bayescal.serving import downloads
-
+    # Imported when they are asked for, as the desk is made: until then an exported model needs no torch.
     @router.get("/page/download/answers.csv")
     def answers_csv() -> Response:
-        return _file(
-            _done(lambda: downloads.as_csv(desk.collection)).encode(), "text/csv; charset=utf-8", "answers.csv"
-        )
+        from bayescal.serving.downloads import as_csv
+
+        return _file(_done(lambda: as_csv(desk.collection)).encode(), "text/csv; charset=utf-8", "answers.csv")
 
     @router.get("/page/download/answers.json")
     def answers_json() -> Response:
-        return _file(_done(lambda: downloads.as_json(desk.collection)).encode(), "application/json", "answers.json")
+        from bayescal.serving.downloads import as_json
+
+        return _file(_done(lambda: as_json(desk.collection)).encode(), "application/json", "answers.json")
 
     @router.get("/page/download/model.zip")
     def model_zip() -> Response:
-        return _file(_done(lambda: downloads.as_zip(desk.model_in_use, "model")), "application/zip", "model.zip")
+        from bayescal.serving.downloads import as_zip
+
+        return _file(_done(lambda: as_zip(desk.model_in_use, "model")), "application/zip", "model.zip")
 
 
 def _add_start(router: APIRouter, desk: "Desk | LaterDesk", read: Reader) -> None:
     """What looks at folders of this machine: for those who sit at it."""
-    from bayescal.serving import start
 
     @router.get("/page/folders")
     def folders(request: Request, path: Annotated[str | None, Query(max_length=4096)] = None) -> Response:
+        from bayescal.serving.start import list_folder
+
         _at_this_machine(desk, request)
-        return _json(_done(lambda: start.list_folder(path)))
+        return _json(_done(lambda: list_folder(path)))
 
     @router.post("/page/look")
     def look(request: Request, folder: Annotated[Folder, read(Folder)]) -> Response:
+        from bayescal.serving.start import look
+
         _at_this_machine(desk, request)
-        return _json(_done(lambda: start.look(folder.path, folder.reading)))
+        return _json(_done(lambda: look(folder.path, folder.reading)))
 
     @router.post("/page/open")
     def open_model(request: Request, folder: Annotated[Folder, read(Folder)]) -> Response:
+        from bayescal.serving.start import existing
+
         _at_this_machine(desk, request)
-        _done(lambda: desk.open(Path(folder.path).expanduser().absolute()))
-        return _json(desk.state())
+        _done(lambda: desk.open(existing(folder.path)))
+        return _json(_done(desk.state))
 
     @router.post("/page/fit")
     def fit(request: Request, wanted: Annotated[Fit, read(Fit)]) -> Response:
         _at_this_machine(desk, request)
         _done(lambda: desk.fit(wanted.path, wanted.output, wanted.reading))
-        return _json(desk.state())
+        return _json(_done(desk.state))
 
 
 def _at_this_machine(desk: "Desk | LaterDesk", request: Request) -> None:
@@ -255,7 +269,7 @@ def _at_this_machine(desk: "Desk | LaterDesk", request: Request) -> None:
 def _action(desk: "Desk | LaterDesk", action: Callable[[], None]) -> Callable[[], Response]:
     def act() -> Response:
         _done(action)
-        return _json(desk.state(since=2**53))
+        return _json(_done(lambda: desk.state(since=2**53)))
 
     return act
 
@@ -266,6 +280,9 @@ def _done(work: Callable[..., T], *arguments: Any) -> T:
         return work(*arguments)
     except BayescalError as error:
         raise Problem(422, str(error)) from error
+    except OSError as error:  # a file that cannot be read or written
+        where = f"{error.filename}: " if error.filename else ""
+        raise Problem(422, f"{where}{error.strerror or error}") from error
 
 
 def _jpeg(make: Callable[[], bytes], size: int) -> Response:

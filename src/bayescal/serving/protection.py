@@ -108,7 +108,7 @@ class Protection:
         """What changes something, and every read of data, must not come from another site."""
         site, origin = headers.get("sec-fetch-site"), headers.get("origin")
         foreign = (site is not None and site not in _OURS) or (
-            origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
+            origin is not None and _place(origin) != headers.get("host", "").lower()
         )
         if foreign and (method not in _HARMLESS or path.startswith(("/v1/", "/page/"))):
             raise Problem(403, "The request comes from a page of another site, which may not use this server.")
@@ -147,6 +147,14 @@ class Protection:
     @property
     def _cookie(self) -> str:
         return f"bayescal-{self.settings.port}"  # browsers do not keep the cookies of two ports apart
+
+
+def _place(origin: str) -> str | None:
+    """The host and port of an `Origin`; None for what is no address."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
 
 
 def _without_port(host: str) -> str:

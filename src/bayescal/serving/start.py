@@ -8,13 +8,15 @@ import os
 import re
 import shutil
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from bayescal.data import Manifest, read_manifest
 from bayescal.data.file_tree import IMAGE_SUFFIXES, is_visible
 from bayescal.data.layout import UnclearLayout
-from bayescal.errors import BayescalWarning, DataError
+from bayescal.errors import BayescalError, BayescalWarning, DataError
 from bayescal.estimator.artifact import CONFIG, TENSORS, check_output
 from bayescal.estimator.classifier import FewShotClassifier
 from bayescal.estimator.training_data import choose_training_data
@@ -40,14 +42,13 @@ def roots() -> list[Path]:
 
 def list_folder(path: str | None) -> dict[str, Any]:
     """What lies in a folder below one of the roots, links followed: other folders, models, how many images."""
-    folder = Path(path).expanduser().resolve() if path else roots()[0]
+    with _said(path):
+        folder = path_of(path).resolve() if path else roots()[0]
     if not any(folder.is_relative_to(root) for root in roots()):
         raise Problem(403, f"{folder} lies outside the folders that can be browsed here: type its path instead")
-    try:
+    with _said(folder):
         entries = sorted((e for e in os.scandir(folder) if is_visible(e.name)), key=lambda e: e.name.lower())
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be opened ({error.strerror or error})") from error
-    inside = [Path(e.path) for e in entries if e.is_dir()]
+    inside = [path for path in map(Path, entries) if _holds(path.is_dir)]
     parent = folder.parent if any(folder.parent.is_relative_to(root) for root in roots()) else None
     return {
         "path": str(folder),
@@ -60,8 +61,35 @@ def list_folder(path: str | None) -> dict[str, Any]:
     }
 
 
+def path_of(text: str) -> Path:
+    """Where a path leads that somebody typed."""
+    with _said(text):
+        if "\0" in text:
+            raise DataError("expected a path, and found one with a NUL character in it")
+        return Path(os.path.abspath(Path(text).expanduser()))
+
+
 def is_model(folder: Path) -> bool:
-    return (folder / CONFIG).is_file() and (folder / TENSORS).is_file()
+    return _holds((folder / CONFIG).is_file) and _holds((folder / TENSORS).is_file)
+
+
+@contextmanager
+def _said(path: object) -> Iterator[None]:
+    """What cannot be opened is said: a link to itself, a name that is too long, a user that is not there."""
+    try:
+        yield
+    except BayescalError:
+        raise
+    except (OSError, RuntimeError, ValueError) as error:
+        raise DataError(f"{path}: cannot be opened ({getattr(error, 'strerror', None) or error})") from error
+
+
+def _holds(question: Callable[[], bool]) -> bool:
+    """What a file or folder answers; one that must not be looked at is none, and the others are listed all the same."""
+    try:
+        return question()
+    except OSError:
+        return False
 
 
 def look(path: str, reading: Reading | None = None) -> dict[str, Any]:
@@ -69,7 +97,7 @@ def look(path: str, reading: Reading | None = None) -> dict[str, Any]:
 
     Of folders that can be read in several ways, these; `reading` chooses one.
     """
-    data = _existing(path)
+    data = existing(path)
     if is_model(data):
         return {"path": str(data), "model": True}
     try:
@@ -112,9 +140,10 @@ def look(path: str, reading: Reading | None = None) -> dict[str, Any]:
 
 def fit(path: str, output: str, reading: Reading | None = None) -> Path:
     """Learn from a folder and write the model; where it is. Progress is told to whoever watches."""
-    target = Path(os.path.abspath(Path(output).expanduser()))
-    check_output(target, overwrite=False)
-    chosen = choose_training_data(_read(_existing(path), reading), [], None, None, seed=1)
+    target = path_of(output)
+    with _said(target):
+        check_output(target, overwrite=False)
+    chosen = choose_training_data(_read(existing(path), reading), [], None, None, seed=1)
     classifier = FewShotClassifier(verbose=True)
     checkpoints = target.with_name(f".{target.name}.checkpoints")  # of `bayescal fit` too
     classifier.fit(chosen, checkpoints=checkpoints)
@@ -136,15 +165,16 @@ def free_name(path: Path) -> Path:
     return free
 
 
-def _existing(path: str) -> Path:
-    if not path.strip() or "\0" in path:
+def existing(path: str) -> Path:
+    if not path.strip():
         raise DataError("expected the path of a folder with images")
-    data = Path(path.strip()).expanduser().absolute()
-    if not data.exists():
-        names = [p.name for p in data.parent.iterdir() if p.is_dir()] if data.parent.is_dir() else []
-        raise DataError(f"{data}: there is no such folder{or_did_you_mean(data.name, names)}")
-    return data
+    data = path_of(path.strip())
+    with _said(data):
+        if data.exists():
+            return data
+        names = [p.name for p in data.parent.iterdir() if _holds(p.is_dir)] if data.parent.is_dir() else []
+    raise DataError(f"{data}: there is no such folder{or_did_you_mean(data.name, names)}")
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "my"
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.")[:100] or "my"
