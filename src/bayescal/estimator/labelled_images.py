@@ -1,11 +1,12 @@
 """Images with what is known of each, as learning takes them: from lists in Python, or from a manifest."""
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from bayescal.data import ImageSource, Manifest
 from bayescal.data.names import choose_words
@@ -109,11 +110,36 @@ class LabelledImages:
         return [str(label) for number, label in enumerate(self.classes) if number not in present]
 
 
-def as_list(images: Sequence[ImageSource]) -> list[ImageSource]:
-    """Images as a list; a single path is refused, whose letters would be taken for images."""
-    if isinstance(images, str | Path):
-        raise DataError(f"expected a list of images, found the single path {str(images)!r}: pass [{str(images)!r}]")
+def as_list(images: Sequence[ImageSource] | Manifest) -> list[ImageSource]:
+    """Images as a list; a single one is refused, whose letters, bytes or rows would be taken for images."""
+    if isinstance(images, Manifest):
+        return list(images.paths)
+    if (single := _single(images)) is not None:
+        raise DataError(f"expected a list of images, found {single}")
     return [as_content(image) for image in images]
+
+
+def _single(images: Any) -> str | None:
+    """What was given in place of a list, and what to pass instead; None for what can be gone through."""
+    if isinstance(images, str | os.PathLike):
+        path = str(os.fspath(images))
+        return f"the single path {path!r}: pass [{path!r}]"
+    if isinstance(images, bytes | bytearray | memoryview):
+        return "the bytes of a single one: pass them in a list, [content]"
+    if isinstance(images, Image.Image):
+        return "a single Pillow image: pass it in a list, [image]"
+    if isinstance(images, np.ndarray):
+        colours = images.ndim == 3 and images.shape[-1] in (3, 4)
+        if images.ndim in (0, 2) or colours:
+            return f"an array of shape {images.shape}, which is a single one: pass it in a list, [array]"
+        return None
+    if hasattr(images, "read"):
+        return "a single file object: pass it in a list, [file]"
+    return (
+        None
+        if isinstance(images, Iterable)
+        else f"{type(images).__name__}: pass paths, arrays, Pillow images … in a list"
+    )
 
 
 def _words(labels: np.ndarray, given: Words, kind: str) -> tuple[str, ...]:
