@@ -1,9 +1,11 @@
 """The files of deploy/, as far as they can be checked without Docker; test_image.py does the steps of the images."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -84,6 +86,35 @@ def test_an_exported_model_takes_no_features(tmp_path):
     problem(server.post(json={"features": [[1.0, 2.0]]}), 422, "takes no features")
     answers = server.post(files={"images": ("a.png", picture((5, 5, 250)))}).json()["answers"]
     assert [a["class"] for a in answers] == ["blue"]
+
+
+WITHOUT_TORCH = """
+import sys
+from bayescal.cli import main
+from bayescal.serving import run
+from servers import Client, picture
+
+def ask(app, *_):
+    server = Client(app)
+    answers = [server.post(files={"images": ("a.png", picture())}), server.get("/v1/model"), server.get("/")]
+    assert [answer.status_code for answer in answers] == [200] * 3, answers
+    assert "torch" not in sys.modules, "torch was loaded before anybody opened the page"
+    print(server.get("/page/state").status_code, "torch" in sys.modules)
+
+run.serve = ask
+sys.argv = ["bayescal", "serve", sys.argv[1], "--port", "0"]
+main()
+"""
+
+
+def test_the_server_of_an_exported_model_loads_torch_with_the_page(tmp_path):
+    exported = tiny_export(tmp_path / "exported")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, str(exported)], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1] == "True", done.stdout
 
 
 def test_an_engine_that_does_not_fit_the_folder_is_refused(tmp_path):
