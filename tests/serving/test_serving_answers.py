@@ -1,5 +1,6 @@
 """What the API answers: files, base64, features; the same JSON as the command line; shared forward passes."""
 
+import asyncio
 import base64
 import json
 import threading
@@ -7,6 +8,7 @@ import threading
 import numpy as np
 import pytest
 
+from bayescal.serving.batches import Batches
 from bayescal.serving.engine import open_engine
 from command_line import run
 from servers import CLASSES, Client, Colours, client, picture, refused
@@ -109,6 +111,48 @@ def test_a_request_larger_than_a_pass_is_answered_whole():
     assert sorted(engine.passes) == [2, 4, 4]
 
 
+def test_a_request_is_answered_by_the_model_that_it_met():
+    """Another one takes its place in the middle, with other classes: none answers under the names of the other."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slowly(_: np.ndarray) -> None:
+        begun.set()
+        go_on.wait(10)
+
+    old, new = Colours(slowly), Colours()
+    new.classes = ["blue", "green", "red"]
+    server = client(old, workers=1, max_batch=2, wait=0.0)
+
+    def exchange() -> None:
+        begun.wait(10)
+        server.app.state.service.engine = new
+        go_on.set()
+
+    threading.Thread(target=exchange).start()
+    files = [("images", (f"{i}.png", RED)) for i in range(6)]
+    requests = [("POST", "/v1/predict", {"files": files}), ("POST", "/v1/predict", {"json": {"features": [[9, 1, 1]]}})]
+    for response in server.ask_all(requests):
+        for answer in response.json()["answers"]:
+            assert max(answer["probabilities"], key=answer["probabilities"].get) == answer["class"] == "red"
+    assert (len(old.passes), new.passes) == (4, [])
+
+
+def test_requests_that_met_different_models_share_no_pass():
+    old, new = Colours(), Colours()
+
+    async def ask() -> None:
+        batches = Batches(threads=1, most=8, wait=0.2)
+        row = np.ones((1, 3), np.float32)
+        try:
+            said = await asyncio.gather(*(batches(engine.predict_features, row) for engine in (old, old, new, old)))
+            assert all(len(one.labels) == 1 for one in said)
+        finally:
+            batches.close()
+
+    asyncio.run(ask())
+    assert (old.passes, new.passes) == ([2, 1], [1])
+
+
 def test_beyond_the_queue_a_request_is_told_to_come_back():
     """And those that were let in are answered all the same."""
     begun, go_on = threading.Event(), threading.Event()
@@ -156,7 +200,9 @@ def test_without_a_model_only_questions_to_it_are_refused():
     from bayescal.serving.settings import Settings
 
     server = Client(create_app(None, Settings()))
-    refused(server.post(json={"features": [[1.0]]}), 503, "no model yet")
+    response = server.post(json={"features": [[1.0]]})
+    refused(response, 503, "no model yet")
+    assert int(response.headers["retry-after"]) > 0
     refused(server.get("/v1/model"), 503, "no model yet")
     refused(server.get("/readyz"), 503, "no model yet")
     assert server.get("/healthz").json() == {"status": "ok"}

@@ -12,6 +12,7 @@ from bayescal import __version__
 from bayescal.estimator.answers import Answer
 from bayescal.serving import problems
 from bayescal.serving.bodies import AnswerRequest, Buffered, Content, content_of, json_bytes, read_body
+from bayescal.serving.engine import Engine
 from bayescal.serving.problems import Problem, busy
 from bayescal.serving.service import Service
 
@@ -97,7 +98,7 @@ def api(service: Service) -> APIRouter:
             parse = (request.headers.get("content-type", ""), body, settings, engine.width)
             content = content_of(*parse) if len(body) <= _SMALL else await run_in_threadpool(content_of, *parse)
             async with asyncio.timeout(settings.answer_seconds):
-                answers = await _answered(service, content)
+                answers = await _answered(service, engine, content)
         except TimeoutError as error:
             raise busy(
                 f"There was no answer within {settings.answer_seconds:g} seconds. Come back later.", 5
@@ -147,14 +148,14 @@ def _add_status(router: APIRouter, service: Service) -> None:
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-async def _answered(service: Service, content: Content) -> list[Answer]:
+async def _answered(service: Service, engine: Engine, content: Content) -> list[Answer]:
     count = len(content.uploads) if content.features is None else len(content.features)
-    numbers, most = count * len(service.known_engine().classes), service.settings.max_probabilities
+    numbers, most = count * len(engine.classes), service.settings.max_probabilities
     if numbers > most:
         raise Problem(413, f"The answer would have {numbers:,} probabilities; at most {most:,}. Ask for fewer at once.")
     if content.features is not None:
-        return await service.answer_features(content.features)
-    return await service.answer_images(content.uploads)
+        return await service.answer_features(engine, content.features)
+    return await service.answer_images(engine, content.uploads)
 
 
 async def _response(answers: list[Answer], classes: list[str]) -> Response:

@@ -18,10 +18,10 @@ Forward = Callable[[np.ndarray], Prediction]  # rows (N, …) → what is said o
 
 
 class _Waiting:
-    """Rows of one request, and whom to tell."""
+    """Rows of one request, what computes them, and whom to tell."""
 
-    def __init__(self, rows: np.ndarray, loop: asyncio.AbstractEventLoop):
-        self.rows, self.loop = rows, loop
+    def __init__(self, forward: Forward, rows: np.ndarray, loop: asyncio.AbstractEventLoop):
+        self.forward, self.rows, self.loop = forward, rows, loop
         self.since = time.monotonic()
         self.answer: asyncio.Future[Prediction] = loop.create_future()
 
@@ -44,13 +44,12 @@ class Batches:
     """Threads that take what has come in and compute it together: at most `most` rows in a pass.
 
     A pass begins when it is full or its first rows have waited for `wait` seconds; while all threads compute, rows
-    gather. Rows of one request are never torn apart, so a request must not have more than `most`.
+    gather. Rows of one request are never torn apart, so a request must not have more than `most`. Each request says
+    what computes it, and shares a pass with those that say the same: a model may be exchanged while requests wait.
     """
 
-    def __init__(
-        self, forward: Forward, threads: int, most: int, wait: float, watch: Callable[[int], None] = lambda rows: None
-    ):
-        self._forward, self._most, self._wait, self._watch = forward, most, wait, watch
+    def __init__(self, threads: int, most: int, wait: float, watch: Callable[[int], None] = lambda rows: None):
+        self._most, self._wait, self._watch = most, wait, watch
         self._queue: deque[_Waiting] = deque()
         self._changed = threading.Condition()
         self._closed = False
@@ -59,10 +58,10 @@ class Batches:
             thread.daemon = True  # a pass that hangs must not keep the process alive
             thread.start()
 
-    async def __call__(self, rows: np.ndarray) -> Prediction:
+    async def __call__(self, forward: Forward, rows: np.ndarray) -> Prediction:
         """What is said of rows (N, …); those of a large request are computed `most` at a time."""
         loop = asyncio.get_running_loop()
-        parts = [_Waiting(rows[at : at + self._most], loop) for at in range(0, len(rows), self._most)]
+        parts = [_Waiting(forward, rows[at : at + self._most], loop) for at in range(0, len(rows), self._most)]
         with self._changed:
             self._queue.extend(parts)
             self._changed.notify_all()
@@ -101,6 +100,8 @@ class Batches:
             batch: list[_Waiting] = []
             rows = 0
             while self._queue and rows + len(self._queue[0].rows) <= self._most:
+                if batch and self._queue[0].forward != batch[0].forward:
+                    break
                 one = self._queue.popleft()
                 if not one.answer.done():  # a client that has gone
                     batch.append(one)
@@ -114,7 +115,7 @@ class Batches:
         try:
             rows = np.concatenate([one.rows for one in batch]) if len(batch) > 1 else batch[0].rows
             self._watch(len(rows))
-            said = self._forward(rows)
+            said = batch[0].forward(rows)
         except BaseException as error:  # of one request or of all: each is told, and the thread lives on
             for one in batch:
                 one.tell(error)

@@ -13,20 +13,22 @@ from bayescal.estimator.answers import Answer, answers_of
 from bayescal.serving.batches import Batches
 from bayescal.serving.engine import Engine
 from bayescal.serving.metrics import Metrics
-from bayescal.serving.problems import Problem, busy
+from bayescal.serving.problems import busy
 from bayescal.serving.settings import Settings
 from bayescal.util.cores import usable_cpus
 
 Upload = tuple[str, bytes]  # the name that the client gave, and the file
 # A JPEG of a few megabytes could have thousands of scans, each as much work as a whole image.
 _JPEG, _SCAN, _MOST_SCANS = b"\xff\xd8", b"\xff\xda", 100
+_NO_MODEL = 30  # seconds after which there may be one
 _MOST_DECODERS = 4  # each may hold a decoded image of `max_pixels`
 
 
 class Service:
     """A model at work. One for each application; the page uses it as the API does.
 
-    `engine` may be exchanged while requests are answered (`teach`), and is None before there is a model (`start`).
+    `engine` may be exchanged while requests are answered (`teach`), and is None before there is a model (`start`): a
+    request takes it once, and is answered by that one from its first image to the names of the classes.
     """
 
     def __init__(self, engine: Engine | None, settings: Settings):
@@ -38,16 +40,8 @@ class Service:
         """Begin to work: threads exist from here to `close`."""
         settings = self.settings
         self._decoders = ThreadPoolExecutor(min(_MOST_DECODERS, usable_cpus()), thread_name_prefix="bayescal-decode")
-        self._images = Batches(
-            lambda rows: self.known_engine().predict_pixels(rows),
-            settings.passes,
-            settings.max_batch,
-            settings.wait,
-            self.metrics.pass_of,
-        )
-        self._rows = Batches(
-            lambda rows: self.known_engine().predict_features(rows), 1, settings.max_rows, 0.0, self.metrics.pass_of
-        )
+        self._images = Batches(settings.passes, settings.max_batch, settings.wait, self.metrics.pass_of)
+        self._rows = Batches(1, settings.max_rows, 0.0, self.metrics.pass_of)
 
     def close(self) -> None:
         if self._decoders is not None:
@@ -62,13 +56,13 @@ class Service:
 
     def known_engine(self) -> Engine:
         """The engine, or why there is none."""
-        if self.engine is None:
-            raise Problem(503, "There is no model yet: fit one, or start the server with the folder of one.")
-        return self.engine
+        engine = self.engine  # once: another thread may exchange it
+        if engine is None:
+            raise busy("There is no model yet: fit one, or start the server with the folder of one.", _NO_MODEL)
+        return engine
 
-    async def answer_images(self, uploads: Sequence[Upload]) -> list[Answer]:
+    async def answer_images(self, engine: Engine, uploads: Sequence[Upload]) -> list[Answer]:
         """One answer per image, in their order; those that cannot be read say why."""
-        engine = self.known_engine()
         with self._let_in(len(uploads)):
             loop = asyncio.get_running_loop()
             decoding = [
@@ -81,16 +75,16 @@ class Service:
                 for (name, _), found in zip(uploads, decoded, strict=True)
             ]
             if read:
-                said = await self._images(np.stack([decoded[i] for i in read]))
+                said = await self._images(engine.predict_pixels, np.stack([decoded[i] for i in read]))
                 for i, answer in zip(read, answers_of([uploads[i][0] for i in read], said), strict=True):
                     answers[i] = answer
         self.metrics.answers(answers)
         return answers
 
-    async def answer_features(self, features: np.ndarray) -> list[Answer]:
+    async def answer_features(self, engine: Engine, features: np.ndarray) -> list[Answer]:
         """One answer per row of features (N, D)."""
         with self._let_in(1):
-            said = await self._rows(features)
+            said = await self._rows(engine.predict_features, features)
         answers = answers_of([f"features {i}" for i in range(len(features))], said)
         self.metrics.answers(answers)
         return answers
