@@ -65,7 +65,8 @@ def predict(
     """Say what is in images, how sure the model is, and which training environment they look like.
 
     Images that cannot be read are listed with the reason and do not stop the others. Exit code 0 if at least one image
-    was answered, 2 if none was. With --json and --csv, stdout carries results and nothing else.
+    was answered, 2 if none was or one could not be sorted. With --json and --csv, stdout carries results and nothing
+    else.
     """
     from bayescal.cli.image_list import check_any, list_images
 
@@ -75,7 +76,7 @@ def predict(
     if output is not None:
         form = _output_form(output, form)
         output = output.absolute()
-    sorter = _sorter(sort_into, copy, move, link)
+    sorter = _sorter(sort_into, copy, move, link, late=move and output is not None)
     listed = list_images(images)
     check_any(listed, images)
     if output is not None and str(output) in {str(Path(path).absolute()) for path in listed}:
@@ -91,6 +92,8 @@ def predict(
     content = RowContent(predictor.classes, predictor.environments, probabilities, raw_csv)
     parts = answer_in_parts(predictor, FeatureBank(predictor.backbone, folder=cache), listed, listed)
     failed = _write(parts, form, output, content, listed, sorter)
+    if sorter is not None:
+        sorter.finish()
     _say_how_it_went(failed, len(listed), output, sorter)
 
 
@@ -103,7 +106,7 @@ def _output_form(output: Path, form: str) -> str:
     return form_of(output) if form == "table" else form
 
 
-def _sorter(target: Path | None, copy: bool, move: bool, link: bool) -> "Sorter | None":
+def _sorter(target: Path | None, copy: bool, move: bool, link: bool, late: bool) -> "Sorter | None":
     from bayescal.cli.sorting import Sorter
 
     ways = [way for way, wanted in (("copy", copy), ("move", move), ("link", link)) if wanted]
@@ -115,7 +118,7 @@ def _sorter(target: Path | None, copy: bool, move: bool, link: bool) -> "Sorter 
         return None
     if target.exists() and not target.is_dir():
         raise BayescalError(f"--sort-into {target}: is a file; expected a folder")
-    return Sorter(target, cast("How", ways[0] if ways else "copy"))
+    return Sorter(target, cast("How", ways[0] if ways else "copy"), late)
 
 
 def _write(
@@ -171,6 +174,8 @@ def _say_how_it_went(failed: list["Answer"], total: int, output: Path | None, so
         raise DataError(f"{none}: {_first(failed)}")
     if failed:
         note(f"{len(failed)} of {count(total, 'image')} could not be read: {_first(failed)}")
+    if sorter is not None and (problem := sorter.problem()):
+        raise BayescalError(problem)
 
 
 def _first(failed: list["Answer"], shown: int = 3) -> str:
