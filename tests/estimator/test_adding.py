@@ -109,6 +109,20 @@ def test_an_image_given_again_is_left_out_or_relabelled(cache):
     assert len(of_the_first) == relabelled.count("box")
 
 
+def test_relabelled_images_are_not_compared_on(cache):
+    """The old model learned from them: what it says of them tells nothing."""
+    data, more = make_pictures(3), make_pictures(2, first=60)
+    relabelled = data.take(np.arange(3))
+    other = ["box" if name == "tent" else "tent" for name in relabelled.classes]
+    classifier = fit("logistic-regression", data, cache)
+    said = classifier.add(relabelled.images, other, relabelled.environments)
+    assert (said.added, said.relabelled, said.compared, said.before, said.after) == (3, 3, 0, None, None)
+    classifier = fit("logistic-regression", data, cache)
+    images, classes = relabelled.images + more.images, other + more.classes
+    said = classifier.add(images, classes, relabelled.environments + more.environments)
+    assert (said.added, said.relabelled, said.compared) == (len(more) + 3, 3, len(more))
+
+
 def test_the_same_image_under_two_classes_is_refused(cache):
     data, one = make_pictures(3), make_pictures(1, first=70)
     classifier = fit("logistic-regression", data, cache)

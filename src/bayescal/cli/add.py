@@ -99,7 +99,7 @@ def _print(screen: "Console", old: "BasePredictor", said: "Addition", output: Pa
     screen.print(f"Learned anew from {count(images, 'image')} (before: {before:,}) in {new.record['seconds']:.1f} s.")
     if said.before is not None and said.after is not None:
         screen.print(
-            f"On {count(said.compared, 'added image')}: {percent(said.before)} right before, {percent(said.after)} "
+            f"On {count(said.compared, 'new image')}: {percent(said.before)} right before, {percent(said.after)} "
             "after (each answered by models that had not learned from it).",
             soft_wrap=True,
         )

@@ -52,7 +52,7 @@ class Addition:
     unreadable: tuple[Failure, ...]
     new_classes: tuple[str, ...]
     new_environments: tuple[str, ...]
-    compared: int = 0  # new images that `before` and `after` are measured on
+    compared: int = 0  # images that it did not have, which `before` and `after` are measured on
     before: float | None = None  # accuracy of the old model on them; None: not measured
     after: float | None = None  # accuracy of models that learned from all but the third with the image in it
 
@@ -66,7 +66,7 @@ class _Together:
     digests: np.ndarray  # (N, 32)
     split: Split  # the old images that were validated on still are; everything new is learned from
     new: np.ndarray  # (m,): numbers of the new ones
-    relabelled: int
+    relabelled: np.ndarray  # (m,) bool: those that the old model had under other labels
 
 
 def add_images(
@@ -97,7 +97,7 @@ def add_images(
     said = Addition(
         predictor=new,
         added=len(together.new),
-        relabelled=together.relabelled,
+        relabelled=int(together.relabelled.sum()),
         known=len(fresh) - len(together.new),
         unreadable=failures,
         new_classes=tuple(str(name) for name in new.classes if str(name) not in names[0]),
@@ -219,7 +219,7 @@ def _join(
         digests=np.concatenate([kept.hashes[stay], digests[new]]),
         split=split,
         new=np.arange(len(stay), len(images)),
-        relabelled=int((position[new] >= 0).sum()),
+        relabelled=position[new] >= 0,
     )
 
 
@@ -271,8 +271,11 @@ def _views(bank: FeatureBank, together: _Together, settings: FitSettings) -> Ten
 def _compare(
     old: Learned, new: Learned, problem: Problem, together: _Together, settings: FitSettings
 ) -> tuple[float | None, float | None, int]:
-    """Accuracy on new images before and after, and of how many: those that are not the only one of their class."""
-    rows = torch.from_numpy(together.new)
+    """Accuracy on new images before and after, and of how many: those that are not the only one of their class.
+
+    Relabelled ones are left out, because the old model learned from them, or was chosen by them.
+    """
+    rows = torch.from_numpy(together.new[~together.relabelled])
     labels = problem.labels.cpu()
     rows = rows[labels[torch.from_numpy(together.split.train)].bincount(minlength=len(new.classes))[labels[rows]] > 1]
     if not len(rows):
