@@ -73,6 +73,18 @@ def test_only_what_changed_is_told(page, made):
     assert [entry["id"] for entry in page.get("/page/state").json()["images"]] == [second]
 
 
+def test_what_was_removed_is_told_also_when_another_model_answers_by_then(made, tmp_path):
+    desk = desk_of(made, tmp_path / "labels")
+    images = [desk.collection.add(path.read_bytes(), path.name) for path in made.new]
+    desk.label([(image, "dog", None, None) for image in images])
+    since = desk.state()["changes"]
+    desk.collection.store.remove(images[:1])
+    desk.teach()
+    desk.jobs.join()
+    told = {entry["id"]: entry["removed"] for entry in desk.state(since)["images"]}
+    assert told == {image: image == images[0] for image in images}
+
+
 def test_a_label_that_comes_late_does_not_beat_a_newer_one(page, made):
     image = add(page, made.new[0].read_bytes())
     page.post("/page/labels", json={"labels": [{"image": image, "class": "house"}]})

@@ -211,3 +211,15 @@ def test_how_good_it_is(page, made):
     page.locator(".bin").first.focus()
     expect(page.locator("#tip")).to_contain_text("were right")
     page.locator("#tab-images").click()
+
+
+def test_what_teaching_changed_is_shown_again_by_a_server_that_was_started_anew(page, running):
+    """Its jobs are numbered from one again, as the one was whose outcome was closed here."""
+    page.locator(".outcome").get_by_role("button", name="Close").click()
+    expect(page.locator(".outcome")).to_have_count(0)
+    running.kill()
+    expect(page.locator("#offline")).to_be_visible()
+    running.start()
+    expect(page.locator("#offline")).to_be_hidden()
+    page.get_by_role("button", name="Teach the model").click()
+    expect(page.locator(".outcome")).to_contain_text("Taught.")

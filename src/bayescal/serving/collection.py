@@ -153,8 +153,8 @@ class Collection:
     def entries(self, since: int = 0) -> list[dict[str, Any]]:
         """Images that something was said of after the change `since`, as the page reads them."""
         present = self.present()
-        since = 0 if self._since_model > since else since
-        wanted = [image for image in present if image.change > since]
+        every = self._since_model > since  # another model answers since then; what was removed stays removed
+        wanted = [image for image in present if every or image.change > since]
         self._answer(wanted)
         learned = self.learned(wanted)
         gone = [image for image in self.store.images(since) if image.removed] if since else []

@@ -58,12 +58,13 @@ async function update() {
       if (known.changes) state = await get("/page/state?since=0");
       known.changes = 0;
     }
-    known.session = state.session;
+    const { session } = state;
     await open(state.model?.labels ?? null);
     if (outbox.length) { // left behind by a tab that was closed, or while another folder was served here
       await deliverOrSay(); // before the state is taken: what the server passes over must not be shown
       state = await get(`/page/state?since=${known.changes}`);
     }
+    known.session = session;
     take(state);
     known.connected = true;
   } catch (error) {

@@ -5,9 +5,12 @@ import { post } from "./server.js";
 import { changed, known, refresh, unsent } from "./state.js";
 
 let problem = "";
-let seen = Number(sessionStorage.getItem("bayescal-seen") ?? 0); // number of the job whose result was closed
+let seen = sessionStorage.getItem("bayescal-seen") ?? ""; // the job whose result was closed
 let print = "";
-let told = 0;
+let told = "";
+
+/** A job by its number, which begins anew with the server. */
+const nameOf = (job) => `${known.session} ${job.number}`;
 
 async function act(what) {
   problem = "";
@@ -26,7 +29,7 @@ export function drawTeach() {
   const { job, model, newLabels } = known;
   const bar = $("teach");
   if (!model) { show(bar, false); return; }
-  const now = JSON.stringify([job, model.number, model.can_undo, newLabels, problem, seen]);
+  const now = JSON.stringify([known.session, job, model.number, model.can_undo, newLabels, problem, seen]);
   if (now === print) return;
   print = now;
   const parts = contents(job, model, newLabels);
@@ -39,7 +42,7 @@ export function drawTeach() {
 function contents(job, model, newLabels) {
   if (job?.state === "running") return running(job);
   const parts = [];
-  if (job && job.kind === "teach" && job.number > seen) parts.push(outcome(job, model));
+  if (job && job.kind === "teach" && nameOf(job) !== seen) parts.push(outcome(job, model));
   if (problem) parts.push(h("p", { class: "means unsure", role: "alert" }, problem));
   if (newLabels && !model.cannot_learn) {
     parts.push(h("div", { class: "row" },
@@ -72,7 +75,7 @@ function running(job) {
 
 function outcome(job, model) {
   const close = h("button", { type: "button", class: "plain", "aria-label": "Close", onclick: () => {
-    seen = job.number;
+    seen = nameOf(job);
     sessionStorage.setItem("bayescal-seen", seen);
     changed();
   } }, "✕");
@@ -83,8 +86,8 @@ function outcome(job, model) {
     : h("span", {}, h("strong", {}, `${percent(found.before)} → ${percent(found.after)}`),
       ` right on your ${count(found.compared, "labelled image")}, each answered by a model that had not learned from it. `);
   const others = found.others ? `${found.changed} of ${count(found.others, "other answer")} changed.` : "";
-  if (told !== job.number) {
-    told = job.number;
+  if (told !== nameOf(job)) {
+    told = nameOf(job);
     announce(`Taught. ${found.before === null ? "" : `Before ${percent(found.before)}, after ${percent(found.after)}.`} ${others}`);
   }
   return h("div", { class: "row outcome" },
