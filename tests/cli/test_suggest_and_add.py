@@ -73,3 +73,23 @@ def test_a_folder_of_classes_can_be_said_to_come_from_somewhere(own, tmp_path):
     taken = run("add", own / "model", new, "-o", tmp_path / "model2", "--environment", "street")
     assert taken.code == 2
     assert "exists already" in taken.err
+
+
+def test_an_environment_is_filled_in_where_a_list_has_none(own, tmp_path):
+    new = make_shapes(tmp_path / "new", environments=("cartoon",), n=2)
+    paths = sorted(new.rglob("*.png"))
+    rows = [(str(path), path.parent.name, "photo" if i == 0 else "", "") for i, path in enumerate(paths)]
+    table = write_csv(tmp_path / "to-label.csv", rows)
+    refused = run("add", own / "model", table, "-o", tmp_path / "model2", "--no-compare")
+    assert refused.code == 2
+    assert "the environment is empty" in " ".join(refused.err.split())
+    result = run("add", own / "model", table, "-o", tmp_path / "model2", "--environment", "street", "--no-compare")
+    assert result.code == 0, result.err
+    taught = FewShotClassifier.load(tmp_path / "model2")
+    learned_from = taught.environments_[taught.predictor_.training.environment_ids].tolist()
+    assert learned_from.count("street") == len(paths) - 1
+    assert "new environment: street" in result.out
+    said = run("add", own / "model", new, "-o", tmp_path / "model3", "--environment", "street", "--no-compare")
+    assert said.code == 0, said.err
+    assert "new environment: cartoon" in said.out
+    assert "--environment street says nothing" in " ".join(said.err.split())

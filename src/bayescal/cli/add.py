@@ -12,7 +12,7 @@ from bayescal.cli.options import Cache, Device, Force, Model, MovedBackbone
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from bayescal.data import Manifest
+    from bayescal.data import Manifest, Reading
     from bayescal.estimator.adding import Addition
     from bayescal.estimator.base_predictor import BasePredictor
 
@@ -24,7 +24,7 @@ def add(
         Path, typer.Option("--output", "-o", metavar="MODEL2", help="Where the new model goes.", show_default=False)
     ],
     environment: Annotated[
-        str | None, typer.Option(metavar="ENV", help="The environment that all of these images come from.")
+        str | None, typer.Option(metavar="ENV", help="The environment of those of these images that come without one.")
     ] = None,
     compare: Annotated[
         bool, typer.Option("--compare/--no-compare", help="Measure what the images changed, on themselves.")
@@ -55,9 +55,7 @@ def add(
 
     check_output(output, force)
     output = Path(os.path.abspath(output))
-    manifest = read_data(more, Reading(layout, class_from_name, columns))
-    if environment is not None:
-        manifest = _from(manifest, environment)
+    manifest = _read(more, Reading(layout, class_from_name, columns), environment)
     chosen = choose_training_data(manifest, [], None, None, 1, cache or AUTO, progress=shows_progress())
     old = load_model(model, backbone, taken_device(device))
     if chosen.manifest.environments == (ONLY_ENVIRONMENT,) and ONLY_ENVIRONMENT not in map(str, old.environments):
@@ -70,6 +68,26 @@ def add(
     said = add_images(old, bank, images, compare=compare, verbose=shows_progress())
     said.predictor.save(output, overwrite=force)
     _print(out(), old, said, output)
+
+
+def _read(more: str, reading: "Reading", environment: str | None) -> "Manifest":
+    """The images; those that come without an environment are from this one."""
+    from bayescal.cli.screen import note
+    from bayescal.data.layout import ONLY_ENVIRONMENT
+    from bayescal.data.manifest_files import empty_environments_are
+
+    with empty_environments_are(environment):
+        manifest = read_data(more, reading)
+    if environment is None:
+        return manifest
+    if manifest.environments == (ONLY_ENVIRONMENT,):  # folders that name none
+        return _from(manifest, environment)
+    if environment not in manifest.environments:
+        note(
+            f"every image comes with an environment of its own ({', '.join(manifest.environments[:5])}), so "
+            f"--environment {environment} says nothing; --layout */class leaves out what the first folders say"
+        )
+    return manifest
 
 
 def _from(manifest: "Manifest", environment: str) -> "Manifest":

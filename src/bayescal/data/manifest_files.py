@@ -4,7 +4,9 @@ import os
 import sys
 import warnings
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,6 +47,19 @@ TABLES: dict[str, Callable[[str, Mapping[str, str]], Table]] = {
     ".xlsx": read_xlsx,
     ".xlsm": read_xlsx,
 }
+
+
+_for_empty: ContextVar[str | None] = ContextVar("the environment of entries that name none", default=None)
+
+
+@contextmanager
+def empty_environments_are(name: str | None) -> Iterator[None]:
+    """Within the block, entries of lists and samples of shards that name no environment are of this one."""
+    token = _for_empty.set(name)
+    try:
+        yield
+    finally:
+        _for_empty.reset(token)
 
 
 @dataclass
@@ -213,6 +228,7 @@ def _checked(file: str, table: Table, locate: Callable[[str], str | None], folde
     for entry in table.entries:
         where = f"{table.place} {entry[0]}"
         path, class_name, environment, split = _values(file, where, entry)
+        environment = environment or _for_empty.get() or ""
         located = locate(path)
         if located is None:
             n_unknown += 1
@@ -232,7 +248,7 @@ def _checked(file: str, table: Table, locate: Callable[[str], str | None], folde
     if with_environment and without:
         raise DataError(
             f"{file}, {table.place} {without}: the environment is empty, while other images have one. "
-            "Fill it in, or leave the whole column out."
+            "Fill it in, or leave the whole column out; `bayescal add` fills it with --environment NAME."
         )
     total = len(images.paths) + n_unknown
     if not total:
