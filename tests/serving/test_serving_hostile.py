@@ -214,13 +214,35 @@ def test_with_the_token_programs_and_browsers_are_answered():
     cookie = welcome.headers["set-cookie"]
     assert TOKEN not in cookie
     assert "HttpOnly" in cookie
-    assert "SameSite=strict" in cookie
+    assert "SameSite=lax" in cookie
     cookie = {"cookie": cookie.partition(";")[0]}
     assert server.get("/v1/model", headers=cookie).status_code == 200
     features = {"json": {"features": [[1, 2, 3]]}}
     ours = {"origin": "http://127.0.0.1:8000", "sec-fetch-site": "same-origin"}
     assert server.post(headers=cookie | ours, **features).status_code == 200
     refused(server.post(headers=cookie, **features), 403, "Origin")
+
+
+def test_a_link_of_another_site_opens_the_page_and_nothing_else():
+    server = client(token=TOKEN)
+    cookie = server.get(f"/?token={TOKEN}").headers["set-cookie"].partition(";")[0]
+    followed = {"cookie": cookie, "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+    assert server.get("/", headers=followed).status_code == 200
+    for method, path in (
+        ("GET", "/v1/model"),
+        ("GET", "/page/state"),
+        ("POST", "/page/teach"),
+        ("POST", "/v1/predict"),
+    ):
+        refused(server.ask(method, path, headers=followed), 403, "another site")
+
+
+@pytest.mark.parametrize("typed", ["a+token+with+plus+signs", "a%2Btoken%2Bwith%2Bplus%2Bsigns"])
+def test_a_token_with_plus_signs_logs_a_browser_in(typed):
+    server = client(token="a+token+with+plus+signs")
+    for query in (f"token={typed}", f"x=1&token={typed}"):
+        assert server.get(f"/?{query}").status_code == 303
+    refused(server.get("/?token=a token with plus signs"), 401)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import logging
 import time
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import RedirectResponse, Response
@@ -133,11 +133,13 @@ class Protection:
 
     def _log_in(self, scope: Scope) -> Response:
         """A browser that knows the token gets a cookie, and an address without the token in it."""
-        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+        given = _token_of(scope["query_string"].decode("latin-1"))
         if not _equal(_digest(given), self._digest):
             raise Problem(401, "The token in the address is wrong.", {"WWW-Authenticate": 'Bearer realm="bayescal"'})
         response = RedirectResponse("/", 303)
-        response.set_cookie(self._cookie, self._digest, httponly=True, samesite="strict", path="/")
+        # Lax, so that a link in a message or a bookmark opens the page. What changes or reads something on behalf of
+        # another site is refused by `_check_origin`; a browser that tells nothing sends the cookie with no POST of its.
+        response.set_cookie(self._cookie, self._digest, httponly=True, samesite="lax", path="/")
         return response
 
     @property
@@ -147,6 +149,12 @@ class Protection:
     @property
     def _cookie(self) -> str:
         return f"bayescal-{self.settings.port}"  # browsers do not keep the cookies of two ports apart
+
+
+def _token_of(query: str) -> str:
+    """As it was typed: a form's "+" would be a blank, a token's is a letter of it."""
+    fields = (part.partition("=") for part in query.split("&"))
+    return next((unquote(value) for name, _, value in fields if name == "token"), "")
 
 
 def _place(origin: str) -> str | None:
