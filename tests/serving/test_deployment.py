@@ -136,6 +136,17 @@ def test_every_number_that_is_drawn_or_watched_is_counted():
     assert len({panel["id"] for panel in panels}) == len(panels) >= 6
 
 
+def test_the_first_failure_is_an_increase():
+    """Prometheus sees none in a series that begins with it."""
+    metrics = Metrics()
+    asked = re.search(r"alert: ServerFails\n +expr: increase\((\S+)\[", (DEPLOY / "alerts.yml").read_text())
+    assert asked is not None
+    assert f"\n{asked[1]} 0.0\n" in metrics.text().decode()
+    metrics.request("/v1/predict", 503, 0.1)
+    metrics.request("/v1/predict", 500, 0.1)
+    assert f"\n{asked[1]} 1.0\n" in metrics.text().decode()
+
+
 def test_the_services_fit_together():
     compose = (DEPLOY / "compose.yaml").read_text()
     for file in re.findall(r"- \./([\w./-]+):", compose):

@@ -17,6 +17,8 @@ class Metrics:
         self.registry = CollectorRegistry()
         own = {"registry": self.registry, "namespace": "bayescal"}
         self.requests = Counter("requests", "Requests, by route and status", ("route", "status"), **own)
+        # There from the start, so that the first one is an increase; a series of its own route would begin at 1.
+        self.failures = Counter("failures", "Requests that failed in the server (500)", **own)
         self.seconds = Histogram("request_seconds", "Time to the whole answer", ("route",), buckets=SECONDS, **own)
         self.batch = Histogram("batch_rows", "Images or rows of features in a forward pass", buckets=ROWS, **own)
         self.waiting = Gauge("waiting_images", "Images that were let in and are not answered", **own)
@@ -45,6 +47,7 @@ class Metrics:
     def request(self, route: str, status: int, seconds: float) -> None:
         self.requests.labels(route, str(status)).inc()
         self.seconds.labels(route).observe(seconds)
+        self.failures.inc(status == 500)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
