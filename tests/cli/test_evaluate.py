@@ -8,6 +8,7 @@ from statistics import median
 import pytest
 from PIL import Image
 
+from bayescal.cli.evaluate import _is_inside
 from bayescal.estimator.predictor import Predictor
 from command_line import make_shapes, run, shape, write_csv
 
@@ -175,6 +176,19 @@ def test_unseen_environments_are_marked(model, tmp_path):
     assert only.json == json.loads((tmp_path / "report" / "metrics.json").read_text())
     out = run("evaluate", model, data, "--leave-out", "cartoon", "-o", tmp_path / "other", "--json")
     assert [group["name"] for group in out.json["environments"]] == ["photo"]
+
+
+@pytest.mark.parametrize(
+    ("found", "low", "high", "inside"),
+    [
+        (1.0, 0.48, 0.9968, True),  # printed as 100.0 % and 48%–100%
+        (0.9960, 0.48, 0.9940, False),  # 99.6 % and 48%–99%
+        (0.4796, 0.4841, 0.9, True),  # 48.0 % and 48%–90%
+        (0.474, 0.48, 0.9, False),
+    ],
+)
+def test_what_was_found_is_inside_of_the_interval_as_it_is_printed(found, low, high, inside):
+    assert _is_inside(found, low, high) == inside
 
 
 def test_the_default_place_is_beside_the_model_and_results_are_replaced_but_nothing_else(model, shapes, tmp_path):

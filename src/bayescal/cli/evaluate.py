@@ -187,10 +187,15 @@ def _print_expected(screen: "Console", expected: "ExpectedAccuracy", evaluation:
     if unseen and expected.low is not None and expected.high is not None:
         found = ", ".join(
             f"{own.name} {percent(own.accuracy)}"
-            f" ({'inside' if expected.low <= (own.accuracy or 0.0) <= expected.high else 'outside'} the interval)"
+            f" ({'inside' if _is_inside(own.accuracy or 0.0, expected.low, expected.high) else 'outside'} the interval)"
             for own in unseen
         )
         screen.print(f"Found in unseen environments: {found}.", soft_wrap=True)
+
+
+def _is_inside(found: float, low: float, high: float) -> bool:
+    """As the numbers are printed: 100.0 % is inside of 48%–100%, although that end may be 99.7."""
+    return round(low, 2) <= round(found, 3) <= round(high, 2)
 
 
 def _check_place(folder: Path) -> None:
