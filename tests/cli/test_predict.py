@@ -315,6 +315,9 @@ def test_a_class_cannot_lead_out_of_the_folder_or_into_that_of_unsure_images():
         (["--copy"], "--copy goes with --sort-into DIR"),
         (["--sort-into", "x", "--copy", "--move"], "--copy and --move: choose one"),
         (["--sort-into", "FILE"], "expected a folder"),
+        (["--csv", "-o", "a.xlsx"], "the ending says another format; leave out --csv, or end it in .csv"),
+        (["--json", "-o", "a.CSV"], "the ending says another format"),
+        (["--json", "-o", "a.jsonl"], "the ending says another format"),
     ],
 )
 def test_what_does_not_go_together_is_refused(model, shapes, tmp_path, options, said):

@@ -98,12 +98,18 @@ def predict(
 
 
 def _output_form(output: Path, form: str) -> str:
-    """The form that the file's name says, or the one that an option says."""
-    from bayescal.cli.answer_forms import form_of
+    """The form that the file's name says, or the one that an option says where the name says none or text."""
+    from bayescal.cli.answer_forms import SUFFIXES, form_of
     from bayescal.cli.files import check_file
 
     check_file(output)
-    return form_of(output) if form == "table" else form
+    if form == "table":
+        return form_of(output)
+    if SUFFIXES.get(output.suffix.lower(), "table") not in (form, "table"):
+        raise BayescalError(
+            f"--{form} -o {output}: the ending says another format; leave out --{form}, or end it in .{form}"
+        )
+    return form
 
 
 def _sorter(target: Path | None, copy: bool, move: bool, link: bool, late: bool) -> "Sorter | None":
