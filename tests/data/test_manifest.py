@@ -223,3 +223,16 @@ def test_class_names_are_checked(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(read_manifest(tmp_path, class_words={"Dog": "big dog"})) == 2
+
+
+def test_images_that_come_without_an_environment_are_from_the_one_that_is_given(tmp_path):
+    for name in ("dog/1.png", "cat/2.png"):
+        (tmp_path / "photos" / name).parent.mkdir(parents=True)
+        (tmp_path / "photos" / name).write_bytes(b"")
+    assert read_manifest(tmp_path / "photos", environment="garden").environments == ("garden",)
+    table = tmp_path / "list.csv"
+    table.write_text("path,class,environment\nphotos/dog/1.png,dog,street\nphotos/cat/2.png,cat,\n")
+    found = read_manifest(table, environment="garden")
+    assert [found.environments[i] for i in found.environment_ids] == ["street", "garden"]
+    with pytest.raises(DataError, match="line 3: the environment is empty"):
+        read_manifest(table)

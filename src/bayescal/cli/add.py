@@ -55,7 +55,7 @@ def add(
 
     check_output(output, force)
     output = Path(os.path.abspath(output))
-    manifest = _read(more, Reading(layout, class_from_name, columns), environment)
+    manifest = _read(more, Reading(layout, class_from_name, columns, environment))
     chosen = choose_training_data(manifest, [], None, None, 1, cache or AUTO, progress=shows_progress())
     old = load_model(model, backbone, taken_device(device))
     if chosen.manifest.environments == (ONLY_ENVIRONMENT,) and ONLY_ENVIRONMENT not in map(str, old.environments):
@@ -70,34 +70,17 @@ def add(
     _print(out(), old, said, output)
 
 
-def _read(more: str, reading: "Reading", environment: str | None) -> "Manifest":
-    """The images; those that come without an environment are from this one."""
+def _read(more: str, reading: "Reading") -> "Manifest":
+    """The images; an environment that none of them is from is said."""
     from bayescal.cli.screen import note
-    from bayescal.data.layout import ONLY_ENVIRONMENT
-    from bayescal.data.manifest_files import empty_environments_are
 
-    with empty_environments_are(environment):
-        manifest = read_data(more, reading)
-    if environment is None:
-        return manifest
-    if manifest.environments == (ONLY_ENVIRONMENT,):  # folders that name none
-        return _from(manifest, environment)
-    if environment not in manifest.environments:
+    manifest, environment = read_data(more, reading), reading.environment
+    if environment is not None and environment not in manifest.environments:
         note(
             f"every image comes with an environment of its own ({', '.join(manifest.environments[:5])}), so "
             f"--environment {environment} says nothing; --layout */class leaves out what the first folders say"
         )
     return manifest
-
-
-def _from(manifest: "Manifest", environment: str) -> "Manifest":
-    """All images as from one environment."""
-    from bayescal.data import Manifest
-
-    classes = [manifest.classes[i] for i in manifest.class_ids]
-    words = dict(zip(manifest.classes, manifest.class_words, strict=True))
-    made = Manifest.from_columns(manifest.paths, classes, [environment] * len(manifest), manifest.splits.tolist())
-    return made.with_words({name: words[name] for name in made.classes}, {})
 
 
 def _print(screen: "Console", old: "BasePredictor", said: "Addition", output: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bayescal.data.archives import is_archive_name, members, stem
+from bayescal.data.archives import is_archive_name, left_out_of, members, stem
 from bayescal.data.remote import is_url, is_url_folder, list_below
 from bayescal.errors import DataError
 from bayescal.util.harmless import one_line
@@ -120,15 +120,18 @@ def expand_braces(text: str) -> list[str]:
 
 def _tree(root: str) -> FileTree:
     if is_archive_name(root) and not os.path.isdir(root):
-        return _listed(root, list(members(root)))
+        return _listed(root, list(members(root)), left_out_of(root))
     if is_url(root):
         return _listed(root.rstrip("/"), list_below(root))
     return _walk(root)
 
 
-def _listed(base: str, names: Sequence[str]) -> FileTree:
-    """From names that something else lists; a lone folder around everything that has the archive's name is no level."""
-    kept, left_out = [], []
+def _listed(base: str, names: Sequence[str], others: Sequence[tuple[str, str]] = ()) -> FileTree:
+    """From names that something else lists; a lone folder around everything that has the archive's name is no level.
+
+    `others` are links and pipes of an archive, and why they are left out.
+    """
+    kept, left_out = [], [(_printable(name), why) for name, why in others if all(map(is_visible, name.split("/")))]
     for name in sorted(names, key=lambda name: name.split("/")):
         parts = name.split("/")
         if name.endswith("/") or not all(map(is_visible, parts)):

@@ -210,6 +210,7 @@ def read_manifest(
     layout: str | None = None,
     class_from_name: bool = False,
     columns: str | Mapping[str, str] | None = None,
+    environment: str | None = None,
     class_words: Mapping[str, str] | None = None,
     environment_words: Mapping[str, str] | None = None,
 ) -> Manifest:
@@ -224,6 +225,7 @@ def read_manifest(
         None: found out from their names.
     class_from_name : the class is in the files' names, "airport_01.jpg".
     columns : what the columns of a list are called, {"class": "label", "path": "filename"}.
+    environment : the environment of images that come without one.
     class_words, environment_words : what to call some classes or environments; these win over words in the file.
 
     Returns
@@ -246,7 +248,7 @@ def read_manifest(
     >>> read_manifest(folder, layout="class").classes
     ('photo', 'sketch')
     """
-    images = _read(os.path.expanduser(os.fspath(path)), layout, class_from_name, parse_columns(columns))
+    images = _read(os.path.expanduser(os.fspath(path)), layout, class_from_name, parse_columns(columns), environment)
     images = _without_repetitions(images, path)
     return Manifest.from_columns(
         images.paths,
@@ -265,12 +267,13 @@ class Reading:
 
     Parameters
     ----------
-    layout, class_from_name, columns : as `read_manifest` takes them.
+    layout, class_from_name, columns, environment : as `read_manifest` takes them.
     """
 
     layout: str | None = None
     class_from_name: bool = False
     columns: str | None = None
+    environment: str | None = None
 
     def read(
         self,
@@ -284,6 +287,7 @@ class Reading:
             layout=self.layout,
             class_from_name=self.class_from_name,
             columns=self.columns,
+            environment=self.environment,
             class_words=class_words,
             environment_words=environment_words,
         )
@@ -301,13 +305,15 @@ class Reading:
 FOUND_OUT = Reading()
 
 
-def _read(path: str, layout: str | None, class_from_name: bool, columns: Mapping[str, str]) -> Images:
+def _read(
+    path: str, layout: str | None, class_from_name: bool, columns: Mapping[str, str], environment: str | None
+) -> Images:
     parsed = None if layout is None else Layout.parse(layout, class_from_name)
     if is_tree(path):
         table = os.path.join(path, TABLE)
         if layout is None and not class_from_name and os.path.isfile(table):
-            return read_table(table, columns)
-        return read_tree(path, parsed, class_from_name, columns)
+            return read_table(table, columns, environment)
+        return read_tree(path, parsed, class_from_name, columns, environment)
     suffix = suffix_of(path)
     if not is_url(path):
         if not os.path.lexists(path):
@@ -322,7 +328,7 @@ def _read(path: str, layout: str | None, class_from_name: bool, columns: Mapping
         )
     if layout is not None or class_from_name:
         raise DataError(f"{path}: is a list, so a layout of folders means nothing. Use --columns for its columns.")
-    return read_table(path, columns)
+    return read_table(path, columns, environment)
 
 
 def _without_repetitions(images: Images, path: str | os.PathLike[str]) -> Images:

@@ -4,18 +4,15 @@ import os
 import sys
 import warnings
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bayescal.data.archives import is_archive_name, left_out_of, members, split_member
+from bayescal.data.archives import members, split_member
 from bayescal.data.file_tree import (
     FOREIGN_SUFFIXES,
     IMAGE_SUFFIXES,
     FileTree,
-    expand_braces,
     is_visible,
     list_tree,
     suffix_of,
@@ -36,7 +33,6 @@ from bayescal.data.split_names import split_in, split_of
 from bayescal.data.tables import COLUMNS, Entry, Table, read_csv, read_json, read_xlsx
 from bayescal.data.webdataset import Sample, find_samples, read_samples, samples_without_image
 from bayescal.errors import BayescalWarning, DataError
-from bayescal.util.harmless import one_line
 
 _SHOWN = 5
 TABLES: dict[str, Callable[[str, Mapping[str, str]], Table]] = {
@@ -47,19 +43,6 @@ TABLES: dict[str, Callable[[str, Mapping[str, str]], Table]] = {
     ".xlsx": read_xlsx,
     ".xlsm": read_xlsx,
 }
-
-
-_for_empty: ContextVar[str | None] = ContextVar("the environment of entries that name none", default=None)
-
-
-@contextmanager
-def empty_environments_are(name: str | None) -> Iterator[None]:
-    """Within the block, entries of lists and samples of shards that name no environment are of this one."""
-    token = _for_empty.set(name)
-    try:
-        yield
-    finally:
-        _for_empty.reset(token)
 
 
 @dataclass
@@ -82,12 +65,16 @@ class Images:
         return f"{' / '.join(filter(None, (self.classes[i], self.environments[i], self.splits[i])))} ({where})"
 
 
-def read_tree(root: str, layout: Layout | None, class_from_name: bool, columns: Mapping[str, str]) -> Images:
-    """The images in a folder, an archive or below a URL, by what their folders mean; or the samples of shards."""
+def read_tree(
+    root: str, layout: Layout | None, class_from_name: bool, columns: Mapping[str, str], environment: str | None = None
+) -> Images:
+    """The images in a folder, an archive or below a URL, by what their folders mean; or the samples of shards.
+
+    `environment` is that of images that come without one.
+    """
     tree = list_tree(root)
-    tree.left_out.extend(_left_out_of_archives(root))
     if samples := find_samples(tree):
-        return _from_samples(root, tree, samples, columns)
+        return _from_samples(root, tree, samples, columns, environment)
     images = tree.chosen(IMAGE_SUFFIXES)
     if not images.files:
         _refuse_empty(root, tree)
@@ -110,18 +97,14 @@ def read_tree(root: str, layout: Layout | None, class_from_name: bool, columns: 
                 f"{root}: the files' names say {_first(said)} in every folder. If these are the classes, say "
                 "--class-from-name (class_from_name=True)."
             )
+    environments = labels.environments
+    if environment and "environment" not in found.levels:
+        environments = [environment] * len(environments)
     return Images(
         [file if is_url(file) else os.path.abspath(file) for file in images.files],
-        *(list(map(sys.intern, column)) for column in (labels.classes, labels.environments, labels.splits)),
+        *(list(map(sys.intern, column)) for column in (labels.classes, environments, labels.splits)),
         said=f"layout {found}: {labels.summary()}",
     )
-
-
-def _left_out_of_archives(root: str) -> list[tuple[str, str]]:
-    """Links, pipes and the like in archives."""
-    archives = [one for one in expand_braces(root) if is_archive_name(one) and not os.path.isdir(one)]
-    found = [item for archive in archives for item in left_out_of(archive)]
-    return [(one_line(name), why) for name, why in found if all(map(is_visible, name.split("/")))]
 
 
 def _refuse_empty(root: str, tree: FileTree) -> None:
@@ -173,7 +156,9 @@ def _warn_about_apart(root: str, layout: Layout, labels: Labels) -> None:
         )
 
 
-def _from_samples(root: str, tree: FileTree, samples: Sequence[Sample], columns: Mapping[str, str]) -> Images:
+def _from_samples(
+    root: str, tree: FileTree, samples: Sequence[Sample], columns: Mapping[str, str], environment: str | None
+) -> Images:
     for note in tree.notes(root)[: 1 if tree.left_out else 0]:
         _warn(note)
     if without := samples_without_image(tree):
@@ -182,17 +167,17 @@ def _from_samples(root: str, tree: FileTree, samples: Sequence[Sample], columns:
             f"read: {_first(without)}. Convert pictures of other kinds to JPEG or PNG."
         )
     table = read_samples(root, samples, columns)
-    return _checked(root, table, lambda path: path if is_url(path) else os.path.abspath(path))
+    return _checked(root, table, lambda path: path if is_url(path) else os.path.abspath(path), "", environment)
 
 
-def read_table(file: str, columns: Mapping[str, str]) -> Images:
-    """A list of images; their paths are looked up from where the list lies."""
+def read_table(file: str, columns: Mapping[str, str], environment: str | None = None) -> Images:
+    """A list of images; their paths are looked up from where it lies. `environment`: of those that come without one."""
     table = TABLES[suffix_of(file)](file, columns)
     for note in table.notes:
         _warn(note)
     folder = file.rpartition("/")[0] if is_url(file) else os.path.dirname(os.path.abspath(file))
     lookup = _Lookup(folder)
-    images = _checked(file, table, lookup, folder)
+    images = _checked(file, table, lookup, folder, environment)
     if lookup.below:
         _warn(f"{file}: paths are looked up in {os.path.basename(lookup.below)}/ too, where the files are.")
     return images
@@ -218,7 +203,9 @@ class _Lookup:
         return _locate(text, self.below) if self.below else None
 
 
-def _checked(file: str, table: Table, locate: Callable[[str], str | None], folder: str = "") -> Images:
+def _checked(
+    file: str, table: Table, locate: Callable[[str], str | None], folder: str, otherwise: str | None
+) -> Images:
     """Check entries one by one; where files are missing, name them together."""
     images = Images(said=table.said, place=table.place, numbers=array("q"))
     images.class_words, images.environment_words = table.class_words, table.environment_words
@@ -228,7 +215,7 @@ def _checked(file: str, table: Table, locate: Callable[[str], str | None], folde
     for entry in table.entries:
         where = f"{table.place} {entry[0]}"
         path, class_name, environment, split = _values(file, where, entry)
-        environment = environment or _for_empty.get() or ""
+        environment = environment or otherwise or ""
         located = locate(path)
         if located is None:
             n_unknown += 1
