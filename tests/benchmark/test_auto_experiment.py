@@ -1,6 +1,7 @@
 """`bench auto`: what `fit` does by default beside every single method, on the same images."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -33,6 +34,12 @@ def test_tables_have_every_method_and_every_metric(bench):
     assert sum(row["pictures"] for row in weights) == pytest.approx(1.0)
     assert result.section.lead.startswith("Mean accuracy over data sets: auto ")
     assert "auto/expected" in result.tables
+
+
+def test_other_words_for_the_classes_are_another_measurement(bench, prepared, tmp_path):
+    words = replace(prepared.manifest, class_words=("hound", *prepared.manifest.class_words[1:]))
+    other = open_bench({"pictures": replace(prepared, manifest=words)}, tmp_path, seeds=(1, 2))
+    assert auto._path(other, "pictures", 1) != auto._path(bench, "pictures", 1)
 
 
 def test_nothing_is_measured_twice_and_tables_measure_nothing(bench, monkeypatch):

@@ -58,14 +58,14 @@ def seen(named, few_samples, tmp_path_factory):
     listening = replace(named, problem=replace(named.problem, tokenize=tokenize))
     train = runner._train
 
-    def traced(store, stack, *rest):
+    def traced(stack, *rest):
         for run in stack.planned:
             words.update(run.prepared.problem.class_words)
             splits = run.prepared.splits(run.fold, run.seed)
             images.update(run.prepared.manifest.paths[i] for i in splits.rows)
         training.append(True)
         try:
-            return train(store, stack, *rest)
+            return train(stack, *rest)
         finally:
             training.pop()
 

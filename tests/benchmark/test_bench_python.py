@@ -13,6 +13,7 @@ from bayescal.benchmark.bench import Bench, MissingRecordsError
 from bayescal.benchmark.experiments import EXPERIMENTS, base_to_new, get_experiment, instances, main
 from bayescal.benchmark.results import Column, Row, Table, Value
 from bayescal.benchmark.searches import Search
+from bayescal.benchmark.store import Store, sqlite_url
 from bayescal.benchmark.variants import get_variant
 from bayescal.errors import BayescalError, DataError
 from bayescal.report import read_sections
@@ -126,6 +127,32 @@ def test_a_section_is_read_off_records_alone(prepared, tmp_path, monkeypatch):
     more = open_bench({"pictures": prepared}, tmp_path, **options | {"methods": ("clip", "erm")})
     with pytest.raises(MissingRecordsError, match="ERM on pictures: 3 of 3 runs"):
         main.section(more)
+
+
+def test_a_tpe_search_with_other_shots_is_another_search(prepared, tmp_path):
+    """What came out with these shots says nothing of what to try with others; random trials are the same ones."""
+    search, asked = Search("pictures", get_variant("irm")), {}
+    for sampler in ("tpe", "random"):
+        for shots in (2, 3):
+            own = replace(prepared, shots=shots, _splits={})
+            study = open_bench({"pictures": own}, tmp_path, sampler=sampler).study(search)
+            trials = study.ask(12)
+            for trial in trials:
+                study.tell(trial.number, shots * trial.config["learning_rate"] * (-1) ** shots)
+            asked[sampler, shots] = [trial.config for trial in study.ask(24)]
+    assert asked["tpe", 2][12:] != asked["tpe", 3][12:]  # the first ones are random
+    assert asked["random", 2] == asked["random", 3]
+
+
+def test_a_missing_record_names_the_database_where_it_is_not_in_the_output_folder(prepared, tmp_path):
+    bench = open_bench({"pictures": prepared}, tmp_path, methods=("coop",))
+    elsewhere = replace(bench, store=Store(sqlite_url(tmp_path / "elsewhere")))
+    search = Search("pictures", get_variant("coop"))
+    with pytest.raises(MissingRecordsError, match="--storage sqlite:///"):
+        elsewhere.records(search)
+    with pytest.raises(MissingRecordsError) as error:
+        bench.records(search)
+    assert "--storage" not in str(error.value)
 
 
 def test_a_tpe_search_that_is_not_finished_is_missing_the_rest(prepared, tmp_path):

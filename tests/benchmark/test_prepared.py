@@ -409,3 +409,19 @@ def test_digests_and_keys_are_what_they_were():
         "0a982d9cdea7641d9c9cba62262112d255a7bf5f",  # views in turn, not drawn with replacement
         "1576a8098a18767ffef965905d663305d43e4ec4",  # both
     ]
+
+
+def test_another_file_of_the_same_name_makes_another_run(tmp_path):
+    dataset, manifest, hashes = listed(grid(12))
+    prepared = PreparedDataset(
+        dataset, manifest, tuple(hashes), BackboneInfo("mini", "f" * 16, TrainingDefaults()), None,
+        np.zeros(len(manifest), dtype=np.int64), 8, 4,
+    )  # fmt: skip
+    keys = []
+    for folder, content in (("a", b"one"), ("b", b"one"), ("c", b"other")):
+        file = tmp_path / folder / "words.npz"
+        file.parent.mkdir()
+        file.write_bytes(content)
+        trial = Trial(3, {"epochs": 3, "word_vectors": str(file)})
+        keys.append(plan(prepared, get_variant("bayes-cal-w2v"), [trial], (1,), "p")[0].key)
+    assert keys[0] == keys[1] != keys[2]

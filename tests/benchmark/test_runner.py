@@ -23,9 +23,9 @@ def trained(monkeypatch) -> list[list[str]]:
     stacks: list[list[str]] = []
     train = runner._train
 
-    def traced(store, stack, *rest):
+    def traced(stack, *rest):
         stacks.append([run.key for run in stack.planned])
-        return train(store, stack, *rest)
+        return train(stack, *rest)
 
     monkeypatch.setattr(runner, "_train", traced)
     return stacks

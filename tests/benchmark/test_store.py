@@ -102,6 +102,34 @@ def test_renewing_keeps_a_claim(store, monkeypatch):
     assert store.claim(["a"]) == []
 
 
+def test_claims_are_renewed_while_work_goes_on_whatever_it_is(store, monkeypatch):
+    monkeypatch.setattr(module, "RENEW_SECONDS", 0.02)
+    with store.releasing():
+        store.claim(["a"])
+        with store.engine.begin() as connection:
+            connection.execute(sql.update(module._claims).values(renewed=0.0))
+        end = time.monotonic() + 20
+        renewed = 0.0
+        while not renewed and time.monotonic() < end:  # the work tells nobody how far it is
+            time.sleep(0.02)
+            with store.engine.connect() as connection:
+                renewed = connection.execute(sql.select(module._claims.c.renewed)).scalar_one()
+    assert time.time() - renewed < 30
+
+
+def test_reading_slowly_keeps_nobody_from_writing(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_IN_ONE_QUERY", 2)
+    store, other = Store(sqlite_url(tmp_path)), Store(sqlite_url(tmp_path))
+    store.add([record(key) for key in "abcde"])
+    for reader in (store.find(), store.entries()):
+        read = [next(reader)]
+        with other.engine.connect() as connection:
+            connection.execute(sql.text("PRAGMA busy_timeout = 0"))
+            connection.execute(sql.text("BEGIN EXCLUSIVE"))
+            connection.rollback()
+        assert len([*read, *reader]) == 5
+
+
 def test_claims_are_given_up_after_a_failure(store):
     def fail():
         with store.releasing():

@@ -23,6 +23,7 @@ from bayescal.data.images import content_hash
 from bayescal.data.transforms import plain_pixels
 from bayescal.errors import BackboneError, BayescalWarning
 from bayescal.features import FeatureBank, decode, default_folder, extract
+from bayescal.features.content_index import ContentIndex
 from bayescal.text.tower import LazyTower
 
 DIM = 12
@@ -99,6 +100,22 @@ def test_features_are_those_of_the_model(tmp_path, backbone, images):
     assert encoded.hashes == tuple(content_hash(path) for path in images)
     assert encoded.failures == ()
     assert encoded.computed == 21
+
+
+def test_a_file_that_changes_between_a_look_and_the_decoding_is_not_kept_under_its_old_content(
+    tmp_path, backbone, images
+):
+    bank = FeatureBank(backbone, tmp_path / "cache")
+    looked_at = ContentIndex.of(images, 1)
+    before = images[3].read_bytes()
+    images[3].write_bytes(images[4].read_bytes())
+    (failure,) = bank.rows(images, contents=looked_at).failures
+    assert failure.index == 3
+    assert "has changed since it was looked at" in failure.reason
+    images[3].write_bytes(before)
+    again = FeatureBank(backbone, tmp_path / "cache").encode(images)
+    assert again.computed == 1
+    assert again.failures == ()
 
 
 def test_the_cache_spares_the_model(tmp_path, backbone, images):
@@ -288,7 +305,7 @@ def test_other_backbones_have_other_rows(tmp_path, backbone, images):
 
 
 def test_threads_end_after_an_error(tmp_path, backbone, images, monkeypatch):
-    def explode(source, at_least):
+    def explode(source, at_least, content):
         raise KeyboardInterrupt if source == images[7] else ZeroDivisionError
 
     before = torch.get_num_threads()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bayescal.data.images import read_image
+from bayescal.data.images import content_hash, read_image
 from bayescal.data.preprocess import Preprocess
 from bayescal.data.transforms import Transform, plain_pixels
 from bayescal.errors import BayescalError
@@ -28,8 +28,9 @@ def images(tmp_path) -> list[ImageRequest]:
     for i in range(7):
         path = tmp_path / f"{i}.png"
         Image.fromarray(generator.integers(0, 255, (30 + i, 40, 3), dtype=np.uint8)).save(path)
-        wanted.append(ImageRequest(10 + i, str(path), f"{i:064x}", (0,)))
-    (tmp_path / "3.png").write_bytes(b"not an image")
+        if i == 3:
+            path.write_bytes(b"not an image")
+        wanted.append(ImageRequest(10 + i, str(path), content_hash(path), (0,)))
     return wanted
 
 

@@ -55,6 +55,17 @@ def test_a_run_without_validation_images_beside_others_keeps_its_last_epoch():
     assert torch.equal(results[1].params["class.context"], results[1].params_at("last")["class.context"])
 
 
+def test_runs_with_other_evaluation_sets_are_stacks_of_their_own():
+    problem = tiny.tiny_problem()
+    both, one = tiny.tiny_run(config(), 1), tiny.tiny_run(config(), 2)
+    one = replace(one, eval_sets={"val": one.eval_sets["val"]})
+    for runs in ([both, one], [one, both]):
+        curves = {result.seed: set(result.curves) for result in train_runs("bayes-cal", problem, runs)}
+        assert {"val", "test"} <= curves[1]
+        assert "val" in curves[2]
+        assert "test" not in curves[2]
+
+
 def test_best_checkpoint_is_the_best_on_validation():
     problem = tiny.tiny_problem()
     results = train_runs("coop", problem, [

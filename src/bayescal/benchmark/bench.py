@@ -4,6 +4,8 @@ experiment ─► searches (variant × data set) ─► train: trials × seeds �
 """
 
 import datetime
+import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,7 +35,7 @@ from bayescal.benchmark.runner import (
 )
 from bayescal.benchmark.searches import Search, remarks
 from bayescal.benchmark.sources import DataPath, Sources, data_paths, known_name
-from bayescal.benchmark.store import Store, sqlite_url
+from bayescal.benchmark.store import Store, shown, sqlite_url
 from bayescal.benchmark.study import Study, Trial, different
 from bayescal.benchmark.variants import MethodVariant, get_variant
 from bayescal.data.datasets.base import Dataset
@@ -195,7 +197,8 @@ class Bench:
         """Train what a plan lacks, then read its section off the records."""
         self.notes.clear()
         self.train(plan.searches)
-        plan.experiment.train(self)
+        if plan.experiment.train is not None:
+            plan.experiment.train(self)
         section = plan.experiment.section(self)
         return ExperimentResult(section, section.save(self.output / "sections"))
 
@@ -254,8 +257,13 @@ class Bench:
         """The command that runs an experiment as this bench does: as it was typed, where it was."""
         options = self.options
         return options.command or bench_command(
-            experiment, options, self.sources, self.output, options.datasets, options.methods or ()
+            experiment, options, self.sources, self.output, options.datasets, options.methods or (), self._storage
         )
+
+    @property
+    def _storage(self) -> str | None:
+        """The address of a database that is not the one in the output folder, without its password."""
+        return None if self.store.url == sqlite_url(self.output) else shown(self.store.url)
 
     # --- training ----------------------------------------------------------------------------------------------------
 
@@ -292,6 +300,8 @@ class Bench:
         space = search.variant.search_space(prepared.dataset)
         purpose = "" if search.purpose == LEAVE_ONE_OUT else search.purpose  # inner runs have the trials of the others
         parts = [prepared.dataset.name, search.variant.key, purpose, prepared.backbone_info.fingerprint[:12]]
+        if self.options.sampler == "tpe":  # what it draws depends on what came out: of these images and these shots
+            parts.append(_protocol(prepared))
         space = {key: param for key, param in space.items() if key not in fixed}
         name = " · ".join(filter(None, parts))
         return Study(self.store.url, name, space, prepared.backbone_info.defaults, fixed, self.options.sampler)
@@ -314,7 +324,8 @@ class Bench:
     def _training_command(self, search: Search) -> str:
         """The command that trains one search: an experiment's own where it has a purpose, else `main`."""
         experiment, method = search.purpose.partition("/")[0] or "main", _asked_as(search.variant)
-        return bench_command(experiment, self.options, self.sources, self.output, [search.dataset], [method])
+        data = [search.dataset]
+        return bench_command(experiment, self.options, self.sources, self.output, data, [method], self._storage)
 
     def _plan(self, search: Search, trials: Sequence[Trial]) -> "list[PlannedRun] | list[EndToEndRun]":
         if search.end_to_end is not None:
@@ -359,6 +370,13 @@ class Bench:
             values = [value for value in values if value is not None]
             if values:
                 study.tell(trial.number, sum(values) / len(values))
+
+
+def _protocol(prepared: PreparedDataset) -> str:
+    """What stands for the images of a search and how many are drawn of them, whatever its seeds are."""
+    digests = [prepared.splits(fold, SEEDS[0]).digest for fold in prepared.folds]
+    content = [prepared.shots, prepared.val_shots, digests]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]
 
 
 def _as_planned(

@@ -11,9 +11,18 @@ from bayescal.benchmark.sources import Sources
 
 
 def bench_command(
-    experiment: str, options: Options, sources: Sources, output: Path, datasets: Sequence[str], methods: Sequence[str]
+    experiment: str,
+    options: Options,
+    sources: Sources,
+    output: Path,
+    datasets: Sequence[str],
+    methods: Sequence[str],
+    storage: str | None = None,
 ) -> str:
-    """`bayescal bench EXPERIMENT …` with these data sets and methods, and everything else as given."""
+    """`bayescal bench EXPERIMENT …` with these data sets and methods, and everything else as given.
+
+    `storage`: the database, where it is not the one in the output folder.
+    """
     whole = options.end_to_end
     given: dict[str, list[Any]] = {
         "--data": [f"{name}={sources.path(name)}" for name in datasets],
@@ -28,6 +37,7 @@ def bench_command(
         **({"--vision": [whole.vision], "--vision-weights": [whole.weights] if whole.weights else []} if whole else {}),
         "--set": [f"{name}={json.dumps(value)}" for name, value in (whole.options if whole else {}).items()],
         "--output": [output],
+        "--storage": [storage] if storage else [],
     }
     flags = [
         *sources.reading.options,

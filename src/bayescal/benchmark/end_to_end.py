@@ -13,7 +13,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -324,13 +324,7 @@ def run_end_to_end(
         for key in missing:
             if store.claim([key]):
                 with store.releasing():
-                    beat = store.heartbeat()
-
-                    def tick(beat: Callable[[], None] = beat) -> None:
-                        beat()
-                        advance(1)
-
-                    store.add([by_key[key].train(device, tick)])
+                    store.add([by_key[key].train(device, partial(advance, 1))])
         if left := len(set(by_key) - store.finished(list(by_key))):
             wait(left)
     return store.records(list(by_key))

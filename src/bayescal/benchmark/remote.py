@@ -53,7 +53,7 @@ class ClusterTrainer:
         claimed = (mine for stack in stacks if (mine := stack.claim(store)) is not None)
         work = StackWork.of([run for stack in stacks for run in stack.planned], trajectory, add_to_record)
         with store.releasing():
-            for part, records in self.cluster.scatter(work, map(StackPart.of, claimed), store.heartbeat()):
+            for part, records in self.cluster.scatter(work, map(StackPart.of, claimed)):
                 store.add(records)
                 advance(part.epochs)
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -75,6 +75,7 @@ class PlannedRun:
             self.fold.name, prepared.splits(self.fold, self.seed).digest, info.fingerprint,
             f"{info.views} in turn" if info.views else 0,  # they were drawn with replacement once
             POSTERIOR_SAMPLES, prepared.manifest.class_words, prepared.manifest.environment_words,
+            *file_contents(method, self.trial.config),
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:40]
 
@@ -115,6 +116,19 @@ def portable(method: str, config: Config) -> Config:
     """A config without this machine's folders."""
     files = get_method(method).file_options
     return {name: Path(value).name if name in files else value for name, value in config.items()}
+
+
+def file_contents(method: str, config: Config) -> list[str]:
+    """The content hashes of the files that a config names: another file of the same name makes another run."""
+    files = [Path(config[name]) for name in get_method(method).file_options if config.get(name)]
+    return [_content_of(file, file.stat().st_mtime_ns, file.stat().st_size) for file in files if file.is_file()]
+
+
+@lru_cache
+def _content_of(file: Path, changed: int, size: int) -> str:
+    """SHA-256 of a file as it was at that time."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,7 +213,7 @@ class LocalTrainer:
                     with suppress(OSError):  # without a checkpoint the training is fine, it only cannot be continued
                         folder.mkdir(parents=True, exist_ok=True)
                         write_text(folder / _RUNS, "\n".join(run.key for run in mine.planned))
-                results = _train(store, mine, folder, advance, trajectory)
+                results = _train(mine, folder, advance, trajectory)
                 store.add(make_records(mine.planned, results, add_to_record))
                 if folder is not None:
                     shutil.rmtree(folder, ignore_errors=True)  # what is recorded needs no checkpoint
@@ -259,17 +273,11 @@ def run_all(
     return store.records(list(by_key))
 
 
-def _train(store: Store, stack: Stack, checkpoints: Path | None, advance: Advance, trajectory: bool) -> StackResult:
-    beat = store.heartbeat()
-
-    def tick(run_epochs: float) -> None:
-        beat()
-        advance(run_epochs)
-
+def _train(stack: Stack, checkpoints: Path | None, advance: Advance, trajectory: bool) -> StackResult:
     first = stack.planned[0]
     return train_stack(
         first.variant.method, first.prepared.problem, stack.runs, checkpoints=checkpoints,
-        progress=tick, gradient_norms_every=GRADIENT_NORMS_EVERY, trajectory=trajectory,
+        progress=advance, gradient_norms_every=GRADIENT_NORMS_EVERY, trajectory=trajectory,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ A record that is not as it was written counts as none: it is named, left out of 
 import json
 import random
 import socket
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -134,17 +135,28 @@ class Store:
 
     def find(self, **wanted: Any) -> Iterator[Record]:
         """Records whose columns (dataset, variant, fold, seed, backbone) have these values; a list: one of them."""
-        query = sql.select(_records).order_by(_records.c.dataset, _records.c.variant, _records.c.key)
+        query = sql.select(_records.c.key).order_by(_records.c.dataset, _records.c.variant, _records.c.key)
         for name, value in wanted.items():
             column = _records.c[name]
             query = query.where(column.in_(value) if isinstance(value, list | tuple) else column == value)
-        with self.engine.connect() as connection:
-            yield from _whole(connection.execute(query))
+        yield from _whole(self._one_by_one(query))
 
     def entries(self) -> Iterator[Record | Damaged]:
         """Every record, and what stands in the place of those that are damaged."""
+        yield from map(_record_of, self._one_by_one(sql.select(_records.c.key).order_by(_records.c.key)))
+
+    def _one_by_one(self, query: Any) -> Iterator[Any]:
+        """The rows whose keys a query finds, in its order.
+
+        Read in parts, between which nothing is held: whoever takes his time over them (`bayescal records | less`) stops
+        no process that wants to write.
+        """
         with self.engine.connect() as connection:
-            yield from map(_record_of, connection.execute(sql.select(_records).order_by(_records.c.key)))
+            keys = connection.execute(query).scalars().all()
+        for start in range(0, len(keys), _IN_ONE_QUERY):
+            part = keys[start : start + _IN_ONE_QUERY]
+            rows = {row.key: row for row in self._in_parts(part, _rows)}
+            yield from (rows[key] for key in part if key in rows)
 
     def verify(self) -> Verified:
         """Compare every record with its checksum, after the database has looked at its own file."""
@@ -195,28 +207,29 @@ class Store:
         with self.engine.begin() as connection:
             connection.execute(sql.update(_claims).where(_claims.c.owner == self.owner).values(renewed=time.time()))
 
-    def heartbeat(self) -> Callable[[], None]:
-        """A function to call often: it renews the claims of this process every `RENEW_SECONDS`."""
-        renewed = time.monotonic()
-
-        def beat() -> None:
-            nonlocal renewed
-            if time.monotonic() - renewed > RENEW_SECONDS:
-                self.renew()
-                renewed = time.monotonic()
-
-        return beat
-
     @contextmanager
     def releasing(self) -> Iterator[None]:
-        """Give up what is still claimed at the end, also when the work in between failed."""
+        """Renew the claims while the work goes on, and give up what is still claimed at its end, or when it failed."""
+        over = threading.Event()
+        beat = threading.Thread(target=self._keep_renewing, args=(over,), name="bayescal-claims", daemon=True)
+        beat.start()
         try:
-            yield
+            try:
+                yield
+            finally:
+                over.set()
+                beat.join()
         except BaseException:
             with suppress(DataError, exc.SQLAlchemyError):  # on a full disk this fails too; the dead lose their claims
                 self._release()
             raise
         self._release()
+
+    def _keep_renewing(self, over: threading.Event) -> None:
+        """In a thread of its own: an epoch of an image model, or scoring many runs, may take longer than a claim."""
+        while not over.wait(RENEW_SECONDS):
+            with suppress(DataError, exc.SQLAlchemyError):  # another process holds the database: the next time
+                self.renew()
 
     def _release(self) -> None:
         with self.engine.begin() as connection:

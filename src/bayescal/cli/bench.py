@@ -234,8 +234,12 @@ def _print_plans(bench: "Bench", plans: "list[ExperimentPlan]") -> None:
         seconds = estimate(bench, search, missing)
         total += 0.0 if math.isnan(seconds) else seconds
         table.add_row(name, search.dataset, search.variant.title, f"{runs:,}", f"{missing:,}", _span(seconds))
+    apart = [plan.experiment for plan in plans if plan.experiment.train is not None]
+    for experiment in apart:
+        table.add_row(experiment.name, "each", experiment.title, "", "", "unknown")
     out().print(table)
-    out().print(f"In all about {_span(total)} on {bench.sources.device}. Nothing was trained.")
+    besides = f", besides {', '.join(experiment.name for experiment in apart)}" if apart else ""
+    out().print(f"In all about {_span(total)} on {bench.sources.device}{besides}. Nothing was trained.")
 
 
 def _span(seconds: float) -> str:

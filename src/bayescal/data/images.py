@@ -61,9 +61,15 @@ def read_image(source: ImageSource) -> Image.Image:
 
 @contextmanager
 def decoded(
-    source: ImageSource, at_least: int | None = None, name: str | None = None, max_pixels: int = MAX_PIXELS
+    source: ImageSource,
+    at_least: int | None = None,
+    name: str | None = None,
+    max_pixels: int = MAX_PIXELS,
+    content: str | None = None,
 ) -> Iterator[Image.Image]:
     """As `read_image`, with room in memory for the image until the block ends (`image_memory`).
+
+    `content`: the hash that a file had when it was looked at; one that has changed since is refused.
 
     `at_least`: pixels of the shorter side that suffice. A JPEG or JPEG 2000 above 32 million pixels is then halved as
     often as that allows while it is decoded, so that it never takes the memory of all its pixels.
@@ -80,6 +86,8 @@ def decoded(
         else:
             try:
                 stream = stack.enter_context(open_source(source))
+                if content is not None:
+                    _check_content(stream, content, name)
                 opened = _open_header(stream, name)
                 width, height = opened.size
                 scale = _reduce(opened, at_least)
@@ -90,6 +98,13 @@ def decoded(
             except OSError as error:
                 raise ImageError(f"{name}: cannot be opened ({error.strerror or error}).") from error
         yield image
+
+
+def _check_content(stream: IO[bytes], content: str, name: str) -> None:
+    """What is open now is decoded, whatever is put in its place later."""
+    if hashlib.file_digest(stream, "sha256").hexdigest() != content:  # type: ignore[arg-type]
+        raise ImageError(f"{name}: has changed since it was looked at a moment ago.")
+    stream.seek(0)
 
 
 def read_bytes(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.Image:

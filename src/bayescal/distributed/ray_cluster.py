@@ -69,13 +69,10 @@ class Cluster:
         """How many of these to put into a part, so that every worker has something to do."""
         return max(1, math.ceil(items / (AHEAD * max(1, self.workers))))
 
-    def scatter(
-        self, work: Work[Part, Result], parts: Iterable[Part], tick: Callable[[], None] = lambda: None
-    ) -> Iterator[tuple[Part, Result]]:
+    def scatter(self, work: Work[Part, Result], parts: Iterable[Part]) -> Iterator[tuple[Part, Result]]:
         """Each part with its result, as they get ready. Parts are asked for when a worker can take one.
 
-        `tick` is called about every second. An error of the work itself is raised here; a part whose worker died is
-        begun again on another.
+        An error of the work itself is raised here; a part whose worker died is begun again on another.
         """
         ray, parts = self.ray, iter(parts)
         shared = ray.put(work)
@@ -94,7 +91,6 @@ class Cluster:
                 if not running:
                     return
                 ready, _ = ray.wait(list(running), num_returns=1, timeout=POLL_SECONDS)
-                tick()
                 if time.monotonic() - alive > PATIENCE_SECONDS:
                     raise ClusterError(
                         f"no worker has been left in the cluster for {PATIENCE_SECONDS:.0f} s. What is finished is "

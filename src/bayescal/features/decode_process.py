@@ -12,6 +12,7 @@ The answer is what `fill` or `digests` returns, or the exception it ended with.
 """
 
 import mmap
+import os
 import pickle
 import signal
 import sys
@@ -39,7 +40,9 @@ def fill(pixels: np.ndarray, images: Sequence[Wish], transform: Transform, here:
     row = 0
     for i, (source, content, views) in enumerate(images):
         try:
-            with decoded(source, transform.enough) as picture:
+            # Features are found again by content: those of a file that has changed would stand under the wrong one.
+            known = content if isinstance(source, str | os.PathLike) else None
+            with decoded(source, transform.enough, content=known) as picture:
                 for view in views:
                     pixels[row] = transform(picture, content, view)
                     row += 1

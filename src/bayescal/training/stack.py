@@ -150,13 +150,14 @@ def _result(
 
 
 def group_runs(method: type[Method], problem: Problem, runs: Sequence[Run], max_runs: int) -> Iterator[list[int]]:
-    """Indices of runs that can share a stack: same settings, as many images, as many environments.
+    """Indices of runs that can share a stack: same settings and evaluation sets, as many images and environments.
 
     A stack has at most `max_runs` runs, and no more than fit into memory (`Method.run_bytes`, `memory.py`).
     """
     groups: dict[str, list[int]] = {}
     for i, run in enumerate(runs):
-        key = [settings_of(method.space, run.config), len(run.train), len(_train_environments(problem, run))]
+        numbers = [len(run.train), len(_train_environments(problem, run))]
+        key = [settings_of(method.space, run.config), *numbers, sorted(run.eval_sets)]
         groups.setdefault(json.dumps(key, sort_keys=True), []).append(i)
     for group in groups.values():
         size = min(max_runs, len(group))

@@ -27,6 +27,7 @@ from bayescal.estimator.stacked_training import Case, Stacked, train_stacked
 from bayescal.evaluation import metrics
 from bayescal.evaluation.calibration import at_temperature
 from bayescal.evaluation.stacking import mixture
+from bayescal.methods import method_identity
 from bayescal.training.runs import Run
 from bayescal.training.stack import train_runs
 from bayescal.util.atomic import write_text
@@ -82,8 +83,9 @@ def _path(bench: Bench, data: str, seed: int) -> Path:
     """A file for everything that decides the outcome."""
     prepared = bench.sources.prepared(data)
     cases = [prepared.splits(fold, seed).digest for fold in prepared.folds]
-    members = [asdict(member) for member in (*MEMBERS, *SINGLES)]
-    about = [FORMAT, prepared.backbone_info.fingerprint, str(prepared.backbone_info.defaults), cases, members]
+    members = [[method_identity(member.method), asdict(member)] for member in (*MEMBERS, *SINGLES)]
+    words = [prepared.manifest.class_words, prepared.manifest.environment_words]
+    about = [FORMAT, prepared.backbone_info.fingerprint, str(prepared.backbone_info.defaults), cases, members, words]
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
     return bench.output / "auto" / f"{data}-{seed}-{digest}.json"
 

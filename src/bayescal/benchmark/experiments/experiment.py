@@ -29,7 +29,7 @@ class Experiment:
     title: str
     searches: Callable[[Bench], list[Search]]
     section: Callable[[Bench], Section]
-    train: Callable[[Bench], None] = lambda bench: None
+    train: Callable[[Bench], None] | None = None
 
 
 def value(scores: Mapping[int, float] | Sequence[float], seeds: Sequence[int] | None = None) -> Value:

@@ -30,7 +30,7 @@ def section(bench: Bench) -> Section:
         "landscape",
         "Loss landscapes",
         "Training cross-entropy in the plane of the first two principal directions of the training path, around its "
-        "end. The path runs from the initial parameters to the end at (0, 0); the cross marks the lowest point.",
+        "end. The path runs from the initial parameters to the end at (0, 0); the star marks the lowest point.",
         figures=figures,
         limits=(
             "Two directions out of thousands. The plane is the one that training moved in, so it shows what training "
