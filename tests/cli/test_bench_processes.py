@@ -27,7 +27,7 @@ sys.modules["open_clip"] = None
 from bayescal.benchmark import runner
 train, log = runner._train, Path(os.environ["TRACE"])
 
-def traced(store, stack, *rest):
+def traced(stack, *rest):
     mine = log / str(os.getpid())
     with open(mine, "a") as file:
         file.write(json.dumps([run.key for run in stack.planned]) + "\\n")
@@ -35,7 +35,7 @@ def traced(store, stack, *rest):
     while len(list(log.iterdir())) < int(os.environ["PEERS"]) and time.monotonic() < end:
         time.sleep(0.01)
     time.sleep(float(os.environ["PAUSE"]))
-    return train(store, stack, *rest)
+    return train(stack, *rest)
 
 runner._train = traced
 from bayescal.cli import main

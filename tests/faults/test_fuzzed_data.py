@@ -109,6 +109,18 @@ def test_a_spreadsheet_that_is_damaged_further_down_is_a_sentence(tmp_path):
         read_manifest(tmp_path / "packed.xlsx")
 
 
+def test_an_entry_without_a_name_is_no_image(tmp_path):
+    with zipfile.ZipFile(tmp_path / "photos.zip", "w") as file:
+        file.writestr("dog/1.png", b"one")
+        file.writestr("cat/2.png", b"two")
+        file.writestr("x", b"none")
+    whole = (tmp_path / "photos.zip").read_bytes()
+    at = whole.rindex(b"PK\x01\x02")  # the last entry of the directory, "x": its name's length becomes 0
+    (tmp_path / "photos.zip").write_bytes(whole[: at + 28] + b"\0\0" + whole[at + 30 : at + 46] + whole[at + 47 :])
+    with contextlib.suppress(BayescalError):
+        read_manifest(tmp_path / "photos.zip")
+
+
 def test_a_zip_with_a_name_that_is_no_text_is_a_sentence(tmp_path):
     whole = make_zip(zipfile.ZIP_STORED)
     (tmp_path / "photos.zip").write_bytes(whole.replace("ü".encode(), b"\xff\xfe"))

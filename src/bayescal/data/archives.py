@@ -45,6 +45,7 @@ _DAMAGED = (
     RuntimeError,
     NotImplementedError,
     ValueError,  # names that are not the UTF-8 that they are marked as, numbers that are none
+    LookupError,  # a directory that speaks of what is not there
     OverflowError,
     struct.error,
 )
@@ -114,7 +115,7 @@ class _Zip:
         self.members = {
             _plain(info.filename): _Member(number, info.file_size)
             for number, info in enumerate(self._infos)
-            if not info.is_dir()
+            if info.filename and not info.is_dir()
         }
         self.left_out: list[tuple[str, str]] = []
 

@@ -65,11 +65,11 @@ def decoded(
     at_least: int | None = None,
     name: str | None = None,
     max_pixels: int = MAX_PIXELS,
-    content: str | None = None,
+    content: str = "",
 ) -> Iterator[Image.Image]:
     """As `read_image`, with room in memory for the image until the block ends (`image_memory`).
 
-    `content`: the hash that a file had when it was looked at; one that has changed since is refused.
+    `content`: the hash that a file had when it was looked at, if it was; one that has changed since is refused.
 
     `at_least`: pixels of the shorter side that suffice. A JPEG or JPEG 2000 above 32 million pixels is then halved as
     often as that allows while it is decoded, so that it never takes the memory of all its pixels.
@@ -86,7 +86,7 @@ def decoded(
         else:
             try:
                 stream = stack.enter_context(open_source(source))
-                if content is not None:
+                if content:
                     _check_content(stream, content, name)
                 opened = _open_header(stream, name)
                 width, height = opened.size

@@ -27,7 +27,8 @@ from bayescal.data.images import content_hash, decoded
 from bayescal.data.sources import ImageError, ImageSource, name_of_source
 from bayescal.data.transforms import Transform
 
-Wish = tuple[ImageSource, str, tuple[int, ...]]  # an image, its content hash, the views wanted of it
+# An image, its content hash ("": nobody asked for it), the views wanted of it.
+Wish = tuple[ImageSource, str, tuple[int, ...]]
 
 
 def fill(pixels: np.ndarray, images: Sequence[Wish], transform: Transform, here: bool = True) -> dict[int, str]:
@@ -41,7 +42,7 @@ def fill(pixels: np.ndarray, images: Sequence[Wish], transform: Transform, here:
     for i, (source, content, views) in enumerate(images):
         try:
             # Features are found again by content: those of a file that has changed would stand under the wrong one.
-            known = content if isinstance(source, str | os.PathLike) else None
+            known = content if isinstance(source, str | os.PathLike) else ""
             with decoded(source, transform.enough, content=known) as picture:
                 for view in views:
                     pixels[row] = transform(picture, content, view)
