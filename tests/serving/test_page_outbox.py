@@ -29,9 +29,9 @@ def label_all(page, names: list[str], name: str, environment: str) -> None:
 def test_labels_wait_for_the_folder_that_they_were_given_for(page, made, running):
     """Another server at the same address has the same images, and keeps its labels elsewhere."""
     own = running.model
+    running.kill()  # first: it writes reduced pictures into the folder that is copied
     other = shutil.copytree(own, own.with_name("other"))
     shutil.copytree(own.with_name("model-labels"), own.with_name("other-labels"))
-    running.kill()
     for path in made.new[:2]:
         find(page, path.name).press("1")
     expect(page.locator("#offline")).to_be_visible()
