@@ -95,7 +95,12 @@ def operations_by_kind(function: Callable[[], Any]) -> dict[str, float]:
     def addmm(_: Any, a: Any, b: Any, **kwargs: Any) -> int:  # in place, which torch's own count leaves out
         return 2 * a[0] * a[1] * b[1]
 
+    def linear(x: Any, weight: Any, *args: Any, **kwargs: Any) -> int:  # oneDNN's, which `engine.linear` calls
+        return 2 * math.prod(x) * weight[0]
+
     more = {torch.ops.aten.addmm_: addmm}
+    if hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        more[torch.ops.mkldnn._linear_pointwise] = linear
     with flop_counter.FlopCounterMode(display=False, custom_mapping=more) as counter:
         function()
     found = {"products": 0.0, "attention": 0.0}

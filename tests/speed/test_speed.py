@@ -13,6 +13,7 @@ from speed.measure import Result
 from test_features_bank import make_images, small_backbone
 from torch import Tensor, nn
 
+from bayescal.engine.linear import linear
 from bayescal.methods.contract import Runs
 from bayescal.training.loop import train
 from speed import bank, compare, extraction, imports, manifests, measure, names, pacs, stack, step
@@ -210,6 +211,8 @@ def test_operations_are_counted():
     x, w = torch.randn(3, 5, requires_grad=True), torch.randn(5, 7)
     assert measure.operations_by_kind(lambda: (x @ w).sum().backward()) == {"products": 4 * 3 * 5 * 7, "attention": 0}
     assert measure.count_operations(lambda: torch.zeros(3, 7).addmm_(x.detach(), w)) == 2 * 3 * 5 * 7
+    many = torch.randn(2, 512, 5, requires_grad=True)  # enough rows for oneDNN's product, where `engine` takes it
+    assert measure.count_operations(lambda: linear(many, w.t().contiguous()).sum().backward()) == 4 * 1024 * 5 * 7
     q = torch.randn(2, 4, 6, 8)
     attention = lambda: torch.nn.functional.scaled_dot_product_attention(q, q, q)  # noqa: E731
     assert measure.operations_by_kind(attention) == {"products": 0, "attention": 2 * 2 * 2 * 4 * 6 * 6 * 8}
