@@ -10,12 +10,12 @@ import pytest
 import torch
 from open_clip.model import CLIP
 from speed.measure import Result
-from test_features_bank import make_images, small_backbone
 from torch import Tensor, nn
 
 from bayescal.engine.linear import linear
 from bayescal.methods.contract import Runs
 from bayescal.training.loop import train
+from features.test_features_bank import make_images, small_backbone
 from speed import bank, compare, extraction, imports, manifests, measure, names, pacs, stack, step
 
 WORDS = {"X": 1, ".": 2, "dog": 3, "cat": 4, "guitar": 5, "art": 6, "painting": 7, "photo": 8}
