@@ -39,7 +39,7 @@ class Mean(Method):
     def loss(self, params, batch):
         raise NotImplementedError
 
-    def prepare(self, params, draws):
+    def prepare(self, params, samples):
         return params["means"]
 
     def logits(self, prepared, features, groups=None):

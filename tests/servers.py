@@ -21,6 +21,7 @@ class Colours:
     """An engine that says which colour an image has most of; a feature is the share of each."""
 
     name, classes, environments, width = "torch", CLASSES, ENVIRONMENTS, 3
+    answers_depend_on_batch = False
 
     def __init__(self, during: Callable[[np.ndarray], None] = lambda rows: None):
         self.during, self.passes = during, []

@@ -8,8 +8,8 @@ from bayescal.methods.hyperparameters import default_config
 from bayescal.training.runs import Run
 
 LEARNING = [name for name in method_names() if get_method(name).trained_by_gradient]
-# Small, and with a change of every kind after the third step, at which the recording is made: penalties and resets of
-# the optimiser (the fifth of twelve steps: in the middle of an epoch), rates, dropout; several draws.
+# Small, and with a change of every kind after the third step, which is captured: penalties and resets of
+# the optimiser (the fifth of twelve steps: in the middle of an epoch), rates, dropout; several samples.
 SMALL = {
     "epochs": 4, "batch_size": 8, "anneal_share": 0.42, "dropout": 0.3, "train_samples": 2, "mlp_width": 8,
     "weight_steps": 3, "alpha_steps": 3, "beta_steps": 3,

@@ -142,11 +142,11 @@ def test_nll_of_an_impossible_label_is_finite():
 
 
 def test_entropy_and_mutual_information_by_hand():
-    draws = torch.tensor([[[1.0, 0.0], [0.5, 0.5]], [[0.0, 1.0], [0.5, 0.5]]]).double()  # (S, N, C)
-    entropies = m.predictive_entropy(draws)
+    samples = torch.tensor([[[1.0, 0.0], [0.5, 0.5]], [[0.0, 1.0], [0.5, 0.5]]]).double()  # (S, N, C)
+    entropies = m.predictive_entropy(samples)
     same(entropies, [[0, math.log(2)], [0, math.log(2)]])
-    # Two sure draws that disagree are all ignorance; two unsure draws that agree are none.
-    same(m.mutual_information(draws.mean(0), entropies.mean(0)), [math.log(2), 0])
+    # Two sure samples that disagree are all ignorance; two unsure ones that agree are none.
+    same(m.mutual_information(samples.mean(0), entropies.mean(0)), [math.log(2), 0])
 
 
 def test_mutual_information_is_never_negative():

@@ -15,9 +15,11 @@ from bayescal.benchmark.runner import PlannedRun, portable
 from bayescal.benchmark.search_ranges import search_ranges
 from bayescal.benchmark.study import Trial
 from bayescal.benchmark.variants import MethodVariant, get_variant
+from bayescal.cli import predictions
 from bayescal.data.datasets import get_dataset
 from bayescal.end_to_end.algorithms import algorithm_names, get_algorithm
-from bayescal.errors import DataError, MethodError
+from bayescal.errors import BayescalError, DataError, MethodError
+from bayescal.export.answering import check_exportable
 from bayescal.methods import find_method, get_method, method_names, register_method
 from bayescal.methods.contract import predict
 from bayescal.methods.domain_generalization.erm import ERM
@@ -62,6 +64,8 @@ def test_what_the_packages_methods_say_they_are():
     assert able("uses_text") == prompts | templates
     assert able("reads_environment_names") == {"cal", "bayes-cal"}
     assert able("reads_new_names") == prompts | {"clip", "clip-adapter", "cal-w2v", "bayes-cal-w2v"}
+    assert able("prompts_depend_on_images") == {"cocoop", "dplclip"}
+    assert able("answers_depend_on_batch") == {"dplclip"}
     assert able("alignment_terms") == cal
     assert able("file_options") == {"cal-w2v", "bayes-cal-w2v"}
     assert set(BUILT_IN) - able("on_features") == {"jigsaw"}
@@ -71,13 +75,13 @@ def test_what_the_packages_methods_say_they_are():
 
 
 @pytest.mark.parametrize("name", [name for name in method_names() if not find_method(name).file_options])
-def test_a_posterior_is_what_makes_draws_differ(name):
-    """Predictions from one draw and from two differ where, and only where, the method says it has a posterior."""
+def test_a_posterior_is_what_makes_samples_differ(name):
+    """Predictions from one sample and from two differ where, and only where, the method says it has a posterior."""
     problem, method = tiny.tiny_problem(), get_method(name)
     config = default_config(method.space, tiny.Defaults, **({"epochs": 1} if method.trained_by_gradient else {}))
     result = train_runs(name, problem, [tiny.tiny_run(config, 1)])[0]
     mean, one, two = (
-        predict(result.bind(problem), result.params, problem.features[:9], draws).probs for draws in (0, 1, 2)
+        predict(result.bind(problem), result.params, problem.features[:9], samples).probs for samples in (0, 1, 2)
     )
     assert torch.equal(one, two) is torch.equal(mean, one) is not method.has_posterior
 
@@ -163,6 +167,42 @@ def test_methods_that_read_new_names_are_kept_for_new_names():
     bench = _Bench("coop", "reader", "bayes-cal-like", "erm")
     assert base_to_new.names(bench) == ["coop", "reader"]
     assert bench.notes == ["left out, since they know no names but those of training: bayes-cal-like, erm"]
+
+
+# --- answers that depend on each other -------------------------------------------------------------------------------
+
+
+class Centred(Mean):
+    """Images are compared with the classes after their own mean has been taken away."""
+
+    answers_depend_on_batch = True
+
+    def logits(self, prepared, features, groups=None):
+        return super().logits(prepared, features - features.mean(-2, keepdim=True), groups)
+
+
+@pytest.fixture(scope="module")
+def centred(mini, tmp_path_factory):
+    method = odd_method(Centred, space={"predict_batch": setting(3)})
+    images = [np.full((8, 8, 3), 20 * i, dtype=np.uint8) for i in range(12)]
+    classifier = FewShotClassifier(method, cache=tmp_path_factory.mktemp("cache"))
+    return classifier.fit(images, ["dog", "cat"] * 6, ["a"] * 6 + ["b"] * 6).predictor_
+
+
+def test_images_that_answers_depend_on_are_answered_together(centred, monkeypatch):
+    """However few images are answered at once otherwise, and whatever the options of a method are called."""
+    monkeypatch.setattr(predictions, "LARGEST", 5)
+    features = torch.randn(12, centred.backbone.dim, generator=torch.Generator().manual_seed(0))
+    together, alone = centred.details(features), centred.details(features[:5])
+    assert not np.allclose(together.probabilities[:5], alone.probabilities)
+    assert np.array_equal(predictions.details_in_parts(centred, features).probabilities, together.probabilities)
+    monkeypatch.setattr(Centred, "answers_depend_on_batch", False)
+    assert np.array_equal(predictions.details_in_parts(centred, features).probabilities[:5], alone.probabilities)
+
+
+def test_answers_that_depend_on_each_other_are_not_exported(centred):
+    with pytest.raises(BayescalError, match="Odd cannot be exported: its answer to an image depends on the images gi"):
+        check_exportable(centred)
 
 
 # --- search ----------------------------------------------------------------------------------------------------------

@@ -102,6 +102,17 @@ def test_concurrent_requests_share_a_forward_pass():
     assert engine.passes == [8]
 
 
+def test_requests_share_no_pass_where_an_answer_depends_on_the_images_beside_it():
+    engine = Colours()
+    engine.answers_depend_on_batch = True
+    server = client(engine, workers=1, max_batch=8, wait=0.2)
+    files = [("images", (f"{i}.png", RED)) for i in range(2)]
+    features = {"features": [[9, 1, 1]] * 3}
+    requests = [("POST", "/v1/predict", more) for more in [{"files": files}] * 3 + [{"json": features}] * 2]
+    assert [response.status_code for response in server.ask_all(requests)] == [200] * 5
+    assert sorted(engine.passes) == [2, 2, 2, 3, 3]
+
+
 def test_a_request_larger_than_a_pass_is_answered_whole():
     engine = Colours()
     colours = [(250, 5, 5), (5, 250, 5), (5, 5, 250)]

@@ -13,14 +13,14 @@ from bayescal.text.prompt_tree import PromptForest, PromptTree
 
 F64 = torch.float64
 SHARED = [[[2], [3, 4], [5, 6, 7]]]
-OWN = [[[2], [3, 4, 5]], [[6, 7], [8]], [[9, 2, 3, 4], [5]]]  # of each row: other names, of other lengths
+OWN = [[[2], [3, 4, 5]], [[6, 7], [8]], [[9, 2, 3, 4], [5]]]  # of each run: other names, of other lengths
 LAYOUTS = [Layout(m, p, csc) for m, p, csc in itertools.product((1, 4, 5), ("end", "middle"), (False, True))]
 
 
-def contexts_of(trees: list[PromptTree], rows: int = 3, draws: int = 2) -> list[Tensor]:
+def contexts_of(trees: list[PromptTree], runs: int = 3, samples: int = 2) -> list[Tensor]:
     g = torch.Generator().manual_seed(0)
     shapes = [tree.layout.context_shape(tree.n_names, tree.tower.width) for tree in trees]
-    return [torch.randn(rows, draws, *shape, generator=g, dtype=F64) for shape in shapes]
+    return [torch.randn(runs, samples, *shape, generator=g, dtype=F64) for shape in shapes]
 
 
 def written_out(tree: PromptTree, context: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ def test_affine_is_the_tree_written_out(layout, names, suffix):
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_a_sequence_holds_what_its_trees_hold(monkeypatch, layout):
-    """Of several trees, with the same names in all rows and with others: every token that any row needs, in order."""
+    """Of several trees, with the same names in all runs and with others: every token that any run needs, in order."""
     tower = tiny.tiny_tower(F64)
     trees = [PromptTree(tower, names, layout, [1]) for names in (SHARED, OWN)]
     forest, contexts = PromptForest(trees), contexts_of(trees)

@@ -84,13 +84,13 @@ def test_tree_equals_plain_tower(towers, mini, size, layout):
     model = towers[size]
     tower = text_tower_from_open_clip(model)
     names, suffix = [mini.tokenize(n) for n in NAMES], mini.tokenize(".")
-    rows, draws = 2, 2
+    runs, samples = 2, 2
     g = torch.Generator().manual_seed(1)
-    context = 0.05 * torch.randn(rows, draws, *layout.context_shape(len(NAMES), tower.width), generator=g)
+    context = 0.05 * torch.randn(runs, samples, *layout.context_shape(len(NAMES), tower.width), generator=g)
     with torch.no_grad():
         ours = PromptTree(tower, [names], layout, suffix)(context)
         prompts, ends = [], []
-        for r, s, k in itertools.product(range(rows), range(draws), range(len(NAMES))):
+        for r, s, k in itertools.product(range(runs), range(samples), range(len(NAMES))):
             vectors = context[r, s, k] if layout.class_specific else context[r, s]
             prompt, end = plain_prompt(model, names[k], vectors, layout, suffix)
             prompts.append(prompt)
@@ -123,8 +123,8 @@ def test_gradients_equal_the_plain_tower(towers, mini, monkeypatch, layout, dens
     assert torch.allclose(a, b, atol=1e-10, rtol=1e-8)
 
 
-def test_rows_with_names_of_their_own(mini):
-    """A stack whose rows have other names (training environments) gives what each row gives alone."""
+def test_runs_with_names_of_their_own(mini):
+    """A stack whose runs have other names (training environments) gives what each run gives alone."""
     names = [["photo", "art painting"], ["sketch", "x"], ["cartoon", "real world photo"]]
     tokens = [[mini.tokenize(n) for n in row] for row in names]
     layout = Layout(4, "middle", False)

@@ -22,9 +22,7 @@ def answer_in_parts(
     predictor: "BasePredictor", bank: "FeatureBank", images: "Sequence[ImageSource]", names: Sequence[str]
 ) -> Iterator[list[Answer]]:
     """Answers in the order of the images; memory does not grow with their number."""
-    at, size = 0, FIRST
-    if "predict_batch" in getattr(predictor, "config", {}):  # DPLCLIP: an answer depends on the images beside it
-        size = len(images)
+    at, size = 0, len(images) if predictor.answers_depend_on_batch else FIRST
     largest = LARGEST_REMOTE if any(map(is_remote, images)) else LARGEST
     while at < len(images):
         part = images[at : at + size]
@@ -36,8 +34,7 @@ def details_in_parts(predictor: "BasePredictor", features: "Tensor") -> "Predict
     """What a model says about images (N, D), in the memory that a part of them takes."""
     from bayescal.estimator.prediction import Prediction
 
-    together = "predict_batch" in getattr(predictor, "config", {})  # as above
-    parts = (features,) if together else features.split(LARGEST)
+    parts = (features,) if predictor.answers_depend_on_batch else features.split(LARGEST)
     return Prediction.joined([predictor.details(part) for part in parts])
 
 

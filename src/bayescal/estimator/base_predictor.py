@@ -81,6 +81,11 @@ class BasePredictor(abc.ABC):
     def method_name(self) -> str:
         """What `--method` says to learn such a model."""
 
+    @property
+    def answers_depend_on_batch(self) -> bool:
+        """Whether the answer to an image depends on the images given with it (`Method.answers_depend_on_batch`)."""
+        return False
+
     @classmethod
     def load(cls, path: str | Path, backbone: str | None = None, device: str = "auto") -> "BasePredictor":
         """Read a saved model of any kind; `backbone` says where the weights are now, if they have moved."""
@@ -113,7 +118,7 @@ class BasePredictor(abc.ABC):
         """Everything that can be said about images, from their features (N, D).
 
         `groups` (N,) numbers the environment each image comes from, if known; only methods that read the environment
-        off a batch of images (DPLCLIP) use it.
+        off a batch of images (`answers_depend_on_batch`) use it.
         """
         features = features.to(self.backbone.device)
         probs, information, disagreement = self.posterior(features, groups)

@@ -52,6 +52,10 @@ class MethodPredictor(BasePredictor):
     def method_name(self) -> str:
         return method_reference(self.method)
 
+    @property
+    def answers_depend_on_batch(self) -> bool:
+        return self.bound.answers_depend_on_batch
+
     @abc.abstractmethod
     def bind(self, class_words: Sequence[str] | None = None) -> Method:
         """The method with the members' numbers; other words for the classes predict other classes."""
@@ -206,6 +210,10 @@ class StackedPredictor(BasePredictor):
     @property
     def method_name(self) -> str:
         return self.mixture_name
+
+    @property
+    def answers_depend_on_batch(self) -> bool:
+        return any(member.answers_depend_on_batch for member in self.members.values())
 
     def try_out(self, path: str | Path) -> None:
         for member in self.members.values():

@@ -104,6 +104,11 @@ def check_exportable(predictor: BasePredictor) -> None:
                 "it needs the text tower for every answer. Methods whose text features are fixed after training can be "
                 "(bayes-cal, coop, logistic-regression, auto and others)"
             )
+        if method is not None and method.answers_depend_on_batch:
+            raise BayescalError(
+                f"{method.title} cannot be exported: its answer to an image depends on the images given with it, which "
+                "an exported model answers a few at a time. Use the model itself, with `bayescal predict`"
+            )
 
 
 def belief(predictor: BasePredictor) -> nn.Module:

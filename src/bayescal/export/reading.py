@@ -65,6 +65,7 @@ class ExportedModel:
     """
 
     name = "onnx"
+    answers_depend_on_batch = False  # models whose answers do are not exported
 
     def __init__(self, path: str | Path, threads: int | None = None):
         self.path = Path(path)

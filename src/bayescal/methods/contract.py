@@ -25,9 +25,8 @@ from bayescal.text.tower import LazyTower, TextTower
 Step = int | Tensor  # counts steps from 0; a tensor (1,) where the step is a CUDA graph
 Terms = dict[str, Tensor]  # every tensor is (R,); "total" is what is minimised
 
-PREDICT_NUMBERS = (
-    1 << 26
-)  # logits (images × runs × samples × classes) of one call: with thousands of classes, fewer images
+# Logits (images × runs × samples × classes) of one call: with thousands of classes, fewer images.
+PREDICT_NUMBERS = 1 << 26
 GPU_CHUNKS = 8  # a GPU is asked for more images at once than a CPU, whose chunks should stay in its cache
 
 # What every trained method has. Defaults that depend on the backbone are functions of its training defaults.
@@ -205,6 +204,9 @@ class Method(abc.ABC):
     # Whether the text tower reads prompts that depend on the image, so that `logits` needs it. Otherwise a saved model
     # keeps what `prepare` returns (tensors, in dictionaries, lists and tuples), and predicts without the text tower.
     prompts_depend_on_images: ClassVar[bool] = False
+    # Whether the answer to an image depends on the images given with it, such as those of its environment. Images of
+    # one question are then answered together, and those of different questions never are.
+    answers_depend_on_batch: ClassVar[bool] = False
     # Whether its loss has CAL's terms, weighted by lambda_env, lambda_irm and lambda_orth: the ranges that a data set
     # gives for these, and for the form of the prompts, are meant for such methods.
     alignment_terms: ClassVar[bool] = False

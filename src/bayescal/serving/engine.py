@@ -33,6 +33,11 @@ class Engine(Protocol):
         """D, the width of the features that it takes; None: it takes none."""
         ...
 
+    @property
+    def answers_depend_on_batch(self) -> bool:
+        """Whether the answer to an image depends on the images given with it."""
+        ...
+
     def about(self) -> dict[str, Any]:
         """What `GET /v1/model` says of the model, as JSON."""
         ...

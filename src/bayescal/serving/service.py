@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 
 from bayescal.data.images import read_bytes
 from bayescal.data.sources import ImageError
 from bayescal.estimator.answers import Answer, answers_of
-from bayescal.serving.batches import Batches
+from bayescal.serving.batches import Batches, Forward
 from bayescal.serving.engine import Engine
 from bayescal.serving.metrics import Metrics
 from bayescal.serving.problems import busy
@@ -75,7 +76,7 @@ class Service:
                 for (name, _), found in zip(uploads, decoded, strict=True)
             ]
             if read:
-                said = await self._images(engine.predict_pixels, np.stack([decoded[i] for i in read]))
+                said = await self._images(_pass_of(engine, engine.predict_pixels), np.stack([decoded[i] for i in read]))
                 for i, answer in zip(read, answers_of([uploads[i][0] for i in read], said), strict=True):
                     answers[i] = answer
         self.metrics.answers(answers)
@@ -84,7 +85,7 @@ class Service:
     async def answer_features(self, engine: Engine, features: np.ndarray) -> list[Answer]:
         """One answer per row of features (N, D)."""
         with self._let_in(1):
-            said = await self._rows(engine.predict_features, features)
+            said = await self._rows(_pass_of(engine, engine.predict_features), features)
         answers = answers_of([f"features {i}" for i in range(len(features))], said)
         self.metrics.answers(answers)
         return answers
@@ -117,6 +118,13 @@ class Service:
             return str(error)
         except MemoryError:
             return f"{name}: there is not enough memory to decode it. Make it smaller first."
+
+
+def _pass_of(engine: Engine, predict: Forward) -> Forward:
+    """What computes a request: the same for all of them, which then share passes, or where an answer would depend on
+    the other requests' images, one of its own.
+    """
+    return partial(predict) if engine.answers_depend_on_batch else predict
 
 
 async def _all(futures: "Sequence[asyncio.Future[np.ndarray | str]]") -> "list[np.ndarray | str]":

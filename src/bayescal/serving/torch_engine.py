@@ -40,6 +40,10 @@ class TorchEngine:
     def width(self) -> int:
         return self.predictor.backbone.dim
 
+    @property
+    def answers_depend_on_batch(self) -> bool:
+        return self.predictor.answers_depend_on_batch
+
     def about(self) -> dict[str, Any]:
         p = self.predictor
         return jsonable(

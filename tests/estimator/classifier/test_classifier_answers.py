@@ -110,7 +110,7 @@ def test_details_agree_with_each_other(fitted, fresh):
     assert (details.mutual_information <= details.entropy).all()
 
 
-def test_draws_that_disagree_show_in_the_mutual_information(fit, fresh):
+def test_samples_that_disagree_show_in_the_mutual_information(fit, fresh):
     certain = fit("coop").details(fresh.images)
     narrow = fit("bayes-cal", options={**WIDE, "prior_scale": 0.005}).details(fresh.images)
     wide = fit("bayes-cal", options=WIDE).details(fresh.images)
@@ -135,7 +135,7 @@ def test_the_environment_is_the_one_that_looks_alike(fitted, fresh):
     assert fitted.details(fresh.images).environment.tolist() == fresh.environments
 
 
-def test_the_posterior_mean_is_deterministic_and_draws_are_not_it(fit, fresh):
+def test_the_posterior_mean_is_deterministic_and_samples_are_not_it(fit, fresh):
     mean, drawn = (fit("bayes-cal", options=WIDE, samples=samples) for samples in (0, 20))
     for name, value in mean.predictor_.params.items():
         assert value.equal(drawn.predictor_.params[name])  # samples play no part in training

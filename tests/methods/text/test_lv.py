@@ -55,7 +55,7 @@ def test_kl_is_that_of_two_gaussians():
     assert float(method.loss(params, batch_of(bound("bayes-cal-lv")[1]))["kl"]) == pytest.approx(float(expected), 1e-6)
 
 
-def test_draws_have_the_learned_mean_and_scale():
+def test_samples_have_the_learned_mean_and_scale():
     method, _ = bound("bayes-cal-lv", dtype=torch.float32)
     params = stirred(method.init(None))
     samples = method.sample(params, "class", "test", 0, 4000)  # (1, 4000, 3, 12)

@@ -95,7 +95,7 @@ def test_total_is_the_weighted_sum_of_the_terms():
     assert torch.allclose(terms["total"], total, atol=1e-6)
 
 
-def test_draws_have_the_posterior_mean_and_scale():
+def test_samples_have_the_posterior_mean_and_scale():
     method, _ = bound("bayes-cal", dtype=torch.float32)
     params = method.init(None)
     params["class.rho"] = softplus_inverse(torch.linspace(0.01, 0.2, params["class.rho"].numel())).view_as(
@@ -127,7 +127,7 @@ def test_softplus_inverse():
     assert torch.allclose(torch.nn.functional.softplus(softplus_inverse(y)), y, rtol=1e-9)
 
 
-def test_posterior_mean_is_deterministic_and_draws_differ_from_it():
+def test_posterior_mean_is_deterministic_and_samples_differ_from_it():
     method, problem = bound("bayes-cal", dtype=torch.float32, prior_scale=0.5, initial_scale=1.0)
     params = method.init(None)
     mean = predict(method, params, problem.features, samples=0)

@@ -46,6 +46,7 @@ class DPLCLIP(Method):
     uses_text = True
     reads_new_names = True
     prompts_depend_on_images = True
+    answers_depend_on_batch = True
     space: ClassVar[Space] = {
         **COMMON,
         **{name: PromptNetwork.space[name] for name in ("n_context", "context_init")},
@@ -54,7 +55,7 @@ class DPLCLIP(Method):
         "dropout": number(0.0, uniform(0.0, 0.1)),
         "predict_batch": setting(32),  # images that share an environment feature in prediction: part of the result
     }
-    predict_chunk = None  # an environment must not be cut anywhere but in `logits`
+    predict_chunk = None  # images of one environment may only be divided in `logits`
 
     def __init__(self, task: Task, runs: Runs):
         super().__init__(task, runs)
