@@ -1,5 +1,6 @@
-"""The pages hold together: links lead somewhere, and every option of every command is on a page."""
+"""The pages hold together: links lead somewhere, options are explained, and the fields of an answer are those shown."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import typer
 
 from bayescal.cli.app import app
+from bayescal.estimator.answers import FIELDS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {path: path.read_text(encoding="utf-8") for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]}
@@ -52,3 +54,13 @@ def test_every_option_of_every_command_is_on_a_page_that_speaks_of_the_command()
             if option.param_type_name == "option" and not SELF_EXPLAINING & set(names) and not written:
                 missing.append(f"bayescal {name}: {', '.join(names)}")
     assert missing == []
+
+
+def test_the_fields_of_an_answer_are_those_that_the_page_shows():
+    page = PAGES[ROOT / "docs" / "command-line.md"]
+    (header,) = re.findall(r"^image,status,.*$", page, flags=re.M)
+    assert header.split(",") == [*FIELDS, "reason"]
+    (shown,) = re.findall(r'^\{"image": .*"status": "ok".*\}$', page, flags=re.M)
+    assert list(json.loads(shown)) == [*FIELDS, "probabilities"]
+    explained = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.*?) \|", page, flags=re.M)))
+    assert set(FIELDS) - {"image"} <= set(explained)
