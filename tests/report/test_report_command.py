@@ -72,6 +72,17 @@ def test_one_format_and_again(results, form, name):
     assert left_in(results) == sorted([name, "sections"])
 
 
+def test_a_name_without_an_ending_is_a_folder(results, tmp_path):
+    for _ in range(2):  # the second time the folder is there
+        assert run("report", results, "-o", tmp_path / "to-send").code == 0
+        assert run("report", results, "--format", "latex", "-o", tmp_path / "to-send").code == 0
+    assert left_in(tmp_path / "to-send") == ["report.html", "report.tex"]
+    assert run("report", results, "-o", tmp_path / "page.htm").code == 0
+    assert (tmp_path / "page.htm").is_file()
+    (tmp_path / "mine").write_text("my own words")
+    refused(run("report", results, "-o", tmp_path / "mine"), "mine", "--force")
+
+
 @pytest.mark.parametrize("form", ["html", "markdown", "latex"])
 def test_somebody_elses_file_is_replaced_only_with_force(results, tmp_path, form):
     mine = tmp_path / "mine.txt"
@@ -107,7 +118,8 @@ def test_places_and_formats_that_cannot_be(results, tmp_path):
     refused(run("report", tmp_path / "nowhere"), "nowhere", "no such folder", "bayescal bench")
     refused(run("report", tmp_path), "nothing to report", "sections/*.json")
     refused(run("report", results, "--format", "word"), "--format word", "html, markdown, latex, png, svg or all")
-    refused(run("report", results, "-o", results), "is a folder")
+    (tmp_path / "report.html").mkdir()
+    refused(run("report", results, "-o", tmp_path), "report.html is a folder")
 
 
 def resealed(content: dict, **changes) -> str:

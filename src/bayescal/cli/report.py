@@ -21,8 +21,8 @@ def report(
             "--output",
             "-o",
             metavar="PATH",
-            help="The file to write; a folder for png, svg and all. Default: report.html, report.md, report.tex or "
-            "figures/ in RESULTS.",
+            help="The file to write, or a folder for it; a folder for png, svg and all. Default: report.html, "
+            "report.md, report.tex or figures/ in RESULTS.",
             show_default=False,
         ),
     ] = None,

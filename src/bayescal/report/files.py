@@ -28,10 +28,14 @@ def check_format(wanted: str) -> tuple[str, ...]:
 
 
 def output_paths(results: Path, output: Path | None, formats: Sequence[str]) -> dict[str, Path]:
-    """Where each format goes: beside the results, or to `output`, which is a folder where there are several."""
-    if output is None or len(formats) > 1:
+    """Where each format goes: beside the results, or to `output`.
+
+    That is a folder where there are several formats or several files, or where it is one already or has no ending.
+    """
+    (first, *more) = formats
+    if output is None or more or (first in MARKS and (output.is_dir() or not (output.suffix or output.exists()))):
         return {name: (output or results) / NAMES[name] for name in formats}
-    return {formats[0]: output}
+    return {first: output}
 
 
 def check_outputs(where: dict[str, Path], force: bool, own: Path) -> None:
