@@ -69,7 +69,7 @@ def bank_rows(folder: Path, images: np.ndarray, all_digests: np.ndarray, dim: in
 def write_part(folder: Path, images: int, dim: int, share: int, shares: int) -> dict[str, Any]:
     """Write what is missing of every `shares`-th block from `share` on, a block at a time, as extraction does."""
     all_digests, ids = digests(images), np.arange(images)
-    with _Watch() as watch:
+    with Watch() as watch:
         rows = bank_rows(folder, ids[ids // BLOCK % shares == share], all_digests, dim, computing=True)
     return {"written": rows.computed, **watch.found}
 
@@ -79,18 +79,18 @@ def read_part(folder: Path, images: int, dim: int) -> dict[str, Any]:
     from bayescal.features.store import RowStore, keys_of
 
     all_digests, ids = digests(images), np.arange(images)
-    with _Watch() as opened:
+    with Watch() as opened:
         RowStore(folder, dim, ABOUT).has(keys_of(all_digests[:1], [0]))
-    with _Watch() as found:
+    with Watch() as found:
         rows = bank_rows(folder, ids, all_digests, dim, computing=False)
     chosen = np.random.default_rng(0).choice(images, min(READ, images), replace=False)
     for path in folder.glob("*.rows"):
         with path.open("rb+") as file:
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    with _Watch() as cold:
+    with Watch() as cold:
         values = rows.read(chosen)
-    with _Watch() as warm:
+    with Watch() as warm:
         rows.read(chosen)
     for i, row in zip(chosen.tolist(), values.numpy(), strict=True):
         if not np.array_equal(row, features(i // BLOCK, dim)[i % BLOCK]):
@@ -109,16 +109,16 @@ def draws_part(folder: Path, images: int, dim: int) -> dict[str, Any]:
 
     ids = np.arange(images)
     classes, environments = ids % CLASSES, (ids // CLASSES) % ENVIRONMENTS
-    with _Watch() as listed:
+    with Watch() as listed:
         manifest = Manifest.from_columns(
             [f"{i:07}.jpg" for i in ids], [f"c{c}" for c in classes], [f"e{e}" for e in environments]
         )
     hashes = hex_of(digests(images), ())
     dataset = describe(folder, manifest)
     fold = dataset.folds(manifest)[0]
-    with _Watch() as numbered:
+    with Watch() as numbered:
         hashes = Hashes.of(hashes)
-    with _Watch() as drawn:
+    with Watch() as drawn:
         splits = draw_splits(dataset, manifest, hashes, fold, 1, 16, 16)
     found = {"manifest": listed, "hashes": numbered, "draw": drawn}
     return {"training images": len(splits.train), **{name: watch.found for name, watch in found.items()}}
@@ -127,12 +127,12 @@ def draws_part(folder: Path, images: int, dim: int) -> dict[str, Any]:
 PARTS = {"write": write_part, "read": read_part, "draws": draws_part}
 
 
-class _Watch:
+class Watch:
     """Seconds, processor seconds, peak of memory above its start (MB), and MB that came from the disk."""
 
-    def __enter__(self) -> "_Watch":
+    def __enter__(self) -> "Watch":
         Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
-        self._start = (time.perf_counter(), time.process_time(), _status("VmRSS"), _from_disk())
+        self._start = (time.perf_counter(), time.process_time(), status("VmRSS"), _from_disk())
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -140,12 +140,12 @@ class _Watch:
         self.found = {
             "seconds": time.perf_counter() - wall,
             "processor seconds": time.process_time() - busy,
-            "memory MB": (_status("VmHWM") - memory) / 1e6,
+            "memory MB": (status("VmHWM") - memory) / 1e6,
             "disk MB": (_from_disk() - disk) / 1e6,
         }
 
 
-def _status(name: str) -> int:
+def status(name: str) -> int:
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 

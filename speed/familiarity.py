@@ -191,7 +191,7 @@ def scorer(problem: Problem, train: Tensor, texts: Tensor, backbone: Backbone) -
     usual |= apart
 
     def summed(scores: dict[str, Tensor], names: Sequence[str]) -> Tensor:
-        return sum((scores[n] - usual[n].mean()) / usual[n].std().clamp(min=1e-6) for n in names)  # type: ignore[return-value]
+        return sum((scores[n] - usual[n].mean()) / usual[n].std().clamp(min=1e-6) for n in names)
 
     def score(queries: Tensor) -> dict[str, Tensor]:
         found = plain(F.normalize(queries, dim=-1)) | model_scores(*ask(0, queries))

@@ -114,7 +114,7 @@ def _answer(problem: Problem, members: Sequence[Any], weights: Tensor, images: T
         disagreement=metrics.mutual_information(mixed, share @ metrics.predictive_entropy(probs)).numpy(),
         entropy=metrics.predictive_entropy(mixed).numpy(),
     )
-    return mixed, unknown(about)  # type: ignore[arg-type]
+    return mixed, unknown(about)
 
 
 def curves(data: Data, backbone: Backbone, method: str, environment: int, seeds: Sequence[int]) -> dict[str, Any]:

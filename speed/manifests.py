@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from speed.bank import _status, _Watch
+from speed.bank import Watch, status
 from speed.measure import ROOT, Result, print_results, write_json
 
 RESULTS = Path(__file__).parent / "results" / "manifests-cpu.json"
@@ -45,10 +45,10 @@ def read(path: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as small:  # what is loaded late is loaded by now
         write_table(Path(small) / "small.csv", 10)
         read_manifest(Path(small) / "small.csv")
-    with _Watch() as watch:
-        before = _status("VmRSS")
+    with Watch() as watch:
+        before = status("VmRSS")
         found = read_manifest(path)
-        kept = _status("VmRSS") - before
+        kept = status("VmRSS") - before
     return {**watch.found, "kept MB": kept / MB, "images": len(found)}
 
 

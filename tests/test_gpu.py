@@ -1,4 +1,4 @@
-"""What only a GPU can show. Without one these are skipped; `test_recording.py` has a stand-in for it."""
+"""What only a GPU can show. Without one these are skipped; `engine/test_cuda_graph.py` has a stand-in for it."""
 
 import dataclasses
 import warnings

@@ -148,8 +148,8 @@ class Store:
     def _one_by_one(self, query: Any) -> Iterator[Any]:
         """The rows whose keys a query finds, in its order.
 
-        Read in parts, between which nothing is held: whoever takes his time over them (`bayescal records | less`) stops
-        no process that wants to write.
+        Read in parts, between which nothing is held: reading slowly (`bayescal records | less`) keeps no
+        process from writing.
         """
         with self.engine.connect() as connection:
             keys = connection.execute(query).scalars().all()

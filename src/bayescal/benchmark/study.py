@@ -110,7 +110,7 @@ class Study:
 
 
 def different(trials: Sequence[Trial]) -> list[Trial]:
-    """Each config once, under its first number: a space of four choices has no twenty different trials."""
+    """Each config once, under its first number: with four choices in a space, twenty trials repeat some."""
     first: dict[str, Trial] = {}
     for trial in trials:
         first.setdefault(repr(sorted(trial.config.items())), trial)

@@ -148,7 +148,7 @@ def _measure(
 
 
 def _warn_about_training_images(predictor: "BasePredictor", evaluation: "Evaluated", part: str) -> None:
-    """For a model of before version 0.3, which does not know what it was made from; the others have said so by now."""
+    """For a model made before version 0.2, which does not know its training images; the others have said so by now."""
     import warnings
 
     from bayescal.errors import BayescalWarning

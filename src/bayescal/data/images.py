@@ -102,7 +102,7 @@ def decoded(
 
 def _check_content(stream: IO[bytes], content: str, name: str) -> None:
     """What is open now is decoded, whatever is put in its place later."""
-    if hashlib.file_digest(stream, "sha256").hexdigest() != content:  # type: ignore[arg-type]
+    if hashlib.file_digest(stream, "sha256").hexdigest() != content:  # pyright: ignore[reportArgumentType]
         raise ImageError(f"{name}: has changed since it was looked at a moment ago.")
     stream.seek(0)
 
@@ -127,7 +127,7 @@ def content_hash(source: ImageSource) -> str:
     name = name_of_source(source)
     try:
         with open_source(source) as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
+            return hashlib.file_digest(stream, "sha256").hexdigest()  # pyright: ignore[reportArgumentType]
     except OSError as error:
         raise ImageError(f"{name}: cannot be opened ({error.strerror or error}).") from error
 
@@ -195,14 +195,14 @@ def _reduce(image: Image.Image, at_least: int | None) -> int:
         return getattr(image, "decoderconfig", (1,))[0]
     if image.format == "JPEG2000":
         halvings = min(halvings, _jpeg2000_levels(image))
-        image.reduce = halvings  # type: ignore[method-assign]
+        image.reduce = halvings  # pyright: ignore[reportAttributeAccessIssue]
         return 1 << halvings
     return 1
 
 
 def _jpeg2000_levels(image: Image.Image) -> int:
     """How often a JPEG 2000 image can be halved: its decomposition levels, which it names behind its size."""
-    stream: IO[bytes] = image.fp  # type: ignore[attr-defined]
+    stream: IO[bytes] = image.fp  # pyright: ignore[reportAttributeAccessIssue]
     at = stream.tell()
     stream.seek(0)
     head = stream.read(1 << 16)

@@ -54,14 +54,14 @@ class Images:
     environments: list[str] = field(default_factory=list)
     splits: list[str] = field(default_factory=list)
     said: str = ""
-    place: str = "image"  # what the numbers count
+    counted: str = "image"  # what the numbers count
     numbers: "array[int] | None" = None  # where each is listed, for messages
     class_words: Mapping[str, str] = field(default_factory=dict)
     environment_words: Mapping[str, str] = field(default_factory=dict)
 
     def label(self, i: int) -> str:
         """An image's label, and where it is listed, for messages."""
-        where = self.paths[i] if self.numbers is None else f"{self.place} {self.numbers[i]}"
+        where = self.paths[i] if self.numbers is None else f"{self.counted} {self.numbers[i]}"
         return f"{' / '.join(filter(None, (self.classes[i], self.environments[i], self.splits[i])))} ({where})"
 
 
@@ -207,13 +207,13 @@ def _checked(
     file: str, table: Table, locate: Callable[[str], str | None], folder: str, otherwise: str | None
 ) -> Images:
     """Check entries one by one; where files are missing, name them together."""
-    images = Images(said=table.said, place=table.place, numbers=array("q"))
+    images = Images(said=table.said, counted=table.counted, numbers=array("q"))
     images.class_words, images.environment_words = table.class_words, table.environment_words
     unknown: list[str] = []
     n_unknown = without = 0
     with_environment: str | None = None  # where the first environment is named
     for entry in table.entries:
-        where = f"{table.place} {entry[0]}"
+        where = f"{table.counted} {entry[0]}"
         path, class_name, environment, split = _values(file, where, entry)
         environment = environment or otherwise or ""
         located = locate(path)
@@ -234,7 +234,7 @@ def _checked(
         images.numbers.append(entry[0])
     if with_environment and without:
         raise DataError(
-            f"{file}, {table.place} {without}: the environment is empty, while other images have one. "
+            f"{file}, {table.counted} {without}: the environment is empty, while other images have one. "
             "Fill it in, or leave the whole column out; `bayescal add` fills it with --environment NAME."
         )
     total = len(images.paths) + n_unknown

@@ -45,7 +45,7 @@ def _from_deep(image: Image.Image, name: str) -> Image.Image:
         pixels = np.asarray(image)
         return from_array(pixels.astype(np.uint16) if image.mode.startswith("I;") else pixels, name)
     # Pillow's 32-bit integers hold what was a 16-bit file; a wider range has no agreed black and white
-    low, high = map(int, image.getextrema())  # type: ignore[call-overload]
+    low, high = map(int, image.getextrema())  # pyright: ignore[reportArgumentType]
     if low < 0 or high > 65535:
         raise ImageError(
             f"{name}: 32-bit values from {low} to {high}; expected 0 to 65535. Save it with 8 or 16 bits per pixel."

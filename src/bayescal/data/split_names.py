@@ -19,7 +19,7 @@ _WORDS = {
     ),
 }
 # fmt: on
-_SHORT = {"tr": "train", "va": "val", "vl": "val", "te": "test", "ts": "test"}  # said by nothing but their company
+_SHORT = {"tr": "train", "va": "val", "vl": "val", "te": "test", "ts": "test"}  # splits only beside one another
 _NAME = re.compile(r"(?P<word>[a-z]+?)(?:set|images?|imgs|bilder|data|daten|split)?\d*")
 _FRONT = re.compile(r"^\d+[\s._-]+")  # "01_train"
 

@@ -43,7 +43,7 @@ class Table:
     """Entries, read as they are asked for; how they were read; the words to show for names."""
 
     entries: Iterator[Entry]
-    place: str  # what an entry's number counts: "line", "row" or "image"
+    counted: str  # what an entry's number counts: "line", "row" or "image"
     said: str  # how the columns were understood, for people
     class_words: Mapping[str, str]
     environment_words: Mapping[str, str]

@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from bayescal.estimator import predictor  # noqa: F401 - registers the kinds on a frozen backbone
+from bayescal.estimator.artifact import END_TO_END
 from bayescal.estimator.base_predictor import BasePredictor, register_kind
-
-END_TO_END = "end-to-end"  # the "kind" of models trained end to end, in their artifacts
 
 
 def _restore(*what_load_passes: Any) -> BasePredictor:

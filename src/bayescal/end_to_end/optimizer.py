@@ -1,7 +1,7 @@
 """torch's Adam on a dict of parameters, with a state that is a dict of tensors too.
 
 The same update as `bayescal.engine.optim.Adam`, fused into few kernels on a GPU, where an image model has hundreds of
-parameters. Each parameter counts its own steps: a player of IRM-Games that waits for its turn does not age.
+parameters. Each parameter counts its own steps, and a player of IRM-Games none while it waits for its turn.
 """
 
 import torch

@@ -16,11 +16,11 @@ from bayescal.backbones.base import Frozen, Preprocess, encode_pixels, usable_de
 from bayescal.backbones.fingerprint import fingerprint
 from bayescal.end_to_end.algorithms import ImageTask, get_algorithm, space_of
 from bayescal.end_to_end.data import PlainImages, Problems, load, to_inputs
-from bayescal.end_to_end.loading import END_TO_END
 from bayescal.end_to_end.network import BODY, HeadNetwork
 from bayescal.end_to_end.vision import Vision, rebuild
 from bayescal.engine.params import Params
 from bayescal.errors import ArtifactError
+from bayescal.estimator.artifact import END_TO_END
 from bayescal.estimator.checking import check_method, restoring
 from bayescal.estimator.predictor import MethodPredictor
 from bayescal.methods.contract import Method, Runs

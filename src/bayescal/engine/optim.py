@@ -47,7 +47,7 @@ class SGD:
 class Adam:
     """Adam with weight decay in the gradient (torch.optim.Adam's convention).
 
-    Every parameter counts its own steps, as torch's do: one that waits for its turn does not age.
+    Every parameter counts its own steps, as torch's do, and none while it waits for its turn.
     """
 
     betas: tuple[float, float] = (0.9, 0.999)

@@ -37,7 +37,7 @@ def _stream_key(stream: str) -> int:
 
 def bits(seeds: Tensor, stream: str, step: int | Tensor, n: int) -> Tensor:
     """64 random bits per entry: seeds (R,) → (R, n) int64."""
-    # Of a number, the product is wrapped around here: as a tensor it would have to travel to a GPU, and be waited for.
+    # A plain number is wrapped around here: a tensor would have to be copied to the GPU, and waited for.
     offset = _wrapped(step * _GAMMA) if isinstance(step, int) else step * _GAMMA
     key = _mix(_mix(seeds ^ _stream_key(stream)) + offset)
     index = torch.arange(1, n + 1, device=seeds.device)

@@ -123,7 +123,7 @@ def _able(predictor: BasePredictor) -> tuple[Learned, TrainingImages]:
         )
     if predictor.training is None:
         raise ArtifactError(
-            "this model keeps none of the images it was made from, as all did before version 0.3: fit it again with "
+            "this model keeps none of the images it was made from, as all did before version 0.2: fit it again with "
             "all images, old and new"
         )
     return predictor, predictor.training

@@ -23,6 +23,7 @@ FORMAT = "bayescal-model"
 FORMAT_VERSION = 3  # 3: with what `Method.prepare` gives, so that prediction needs no text tower
 _RENAMED = {1: {"draws": "samples"}, 2: {}}  # older format version → the words that have changed since
 AUTO = "auto"  # what `fit` does by default, in the place of a method's name
+END_TO_END = "end-to-end"  # the kind of models whose image tower was trained, too
 STACKED = "stacked"  # the kind of models that mix several methods
 TENSORS, CONFIG = "model.safetensors", "config.json"
 

@@ -68,7 +68,7 @@ class BasePredictor(abc.ABC):
     temperature: float = 1.0
     familiarity: Familiarity | None = None
     expected: ExpectedAccuracy | None = None
-    training: TrainingImages | None = None  # None: a model that keeps none of its images, as before 0.3
+    training: TrainingImages | None = None  # None: a model that keeps none of its images, as before version 0.2
     record: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

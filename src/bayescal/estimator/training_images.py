@@ -105,7 +105,7 @@ class TrainingImages:
 
     @classmethod
     def restore(cls, tensors: dict[str, Tensor], about: dict[str, Any] | None) -> "TrainingImages | None":
-        """From what `tensors` and `description` say; None for a model that keeps none, as before version 0.3."""
+        """From what `tensors` and `description` say; None for a model that keeps none, as before version 0.2."""
         if about is None:
             return None
         held = {name: tensors[f"{PREFIX}{name}"] for name in ("images", "validation_images", "lengths", "hashes")}

@@ -1,7 +1,7 @@
 """An image tower that multiplies in 8 bits where that changes little.
 
-A product x W of activations with weights becomes  s_x s_W (x̂ Ŵ): x̂ has 8 bits and a scale s_x of the numbers of the
-moment, Ŵ 7 bits (with 8, processors without VNNI overflow) and a scale per column. Before that the columns of x are
+A product x W of activations with weights becomes  s_x s_W (x̂ Ŵ): x̂ has 8 bits and a scale s_x of the numbers at
+hand, Ŵ 7 bits (with 8, processors without VNNI overflow) and a scale per column. Before that the columns of x are
 divided, and the rows of W multiplied, by (max|x_j|)^½ / (max|W_j|)^½, which brings large columns of x down
 (Xiao et al., SmoothQuant, ICML 2023); max|x_j| is measured on images. A product whose result that changes by more than
 `WORST` of its length stays as it is: in a vision transformer, most of those that read an activation function.

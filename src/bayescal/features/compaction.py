@@ -25,7 +25,7 @@ MANY = 64  # small segments that are joined
 
 
 def begin_segment(folder: Path) -> tuple[str, IO[bytes]]:
-    """The name of a new segment, and its keys: open, nobody else takes it for his or for a leftover."""
+    """The name of a new segment, and its keys: no other process touches the segment while they are open."""
     while True:
         name = secrets.token_hex(8)
         path = folder / f"{name}.keys"

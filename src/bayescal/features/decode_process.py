@@ -2,7 +2,7 @@
 
 Python runs one thread at a time: threads that decode and resize keep about four cores busy however many there are, and
 threads that hash small files none at all. Run as a program, this module works for another process:
-`features/readers.py` starts one per core.
+`features/decode.py` starts one per core.
 
     python -m bayescal.features.decode_process DESCRIPTOR
 

@@ -36,7 +36,7 @@ def weighted_logits(image: Tensor, weights: Tensor) -> Tensor:
 
 
 def one_hot(labels: Tensor, n: int, dtype: torch.dtype) -> Tensor:
-    """(…) in 0 … n−1 → (…, n). Without a look at the values, which on a GPU would mean to wait for them."""
+    """(…) in 0 … n−1 → (…, n). Does not look at the values, which on a GPU would mean waiting for them."""
     return (labels[..., None] == torch.arange(n, device=labels.device)).to(dtype)
 
 

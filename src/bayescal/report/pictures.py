@@ -59,7 +59,7 @@ class Card:
 
 @dataclass(frozen=True)
 class Cell:
-    """One place of the confusion matrix; the anchor is "" where there are no images."""
+    """One cell of the confusion matrix; the anchor is "" where there are no images."""
 
     count: int
     share: float

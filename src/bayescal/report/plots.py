@@ -169,11 +169,11 @@ def _draw_bars(ax: "Axes", panel: BarPanel) -> None:
     from matplotlib.ticker import PercentFormatter
 
     thickness = 0.8 / len(panel.series)
-    places = np.arange(len(panel.names))
+    positions = np.arange(len(panel.names))
     colours = (COLOURS[5], COLOURS[0]) if len(panel.series) > 1 else (COLOURS[0],)
     for k, (name, numbers) in enumerate(panel.series.items()):
         mean, error = np.array(numbers, dtype=np.float64).T
-        at = places + (k - (len(panel.series) - 1) / 2) * thickness
+        at = positions + (k - (len(panel.series) - 1) / 2) * thickness
         ax.barh(at, np.nan_to_num(mean), thickness * 0.88, color=colours[k % len(colours)], label=literal(name))
         ax.errorbar(mean, at, xerr=np.where(error > 0, error, np.nan), fmt="none", ecolor=INK, elinewidth=1, capsize=2)
         for value, spread, height in zip(mean, np.nan_to_num(error), at, strict=True):
@@ -182,7 +182,7 @@ def _draw_bars(ax: "Axes", panel: BarPanel) -> None:
             _note(ax, label, (np.nan_to_num(value) + spread, height), (4, 0), fontsize=8)
     ax.axvline(panel.chance, color=INK, linestyle=":", linewidth=1)
     _note(ax, "chance", (panel.chance, -0.5), (0, 5), ha="center", fontsize=8)
-    ax.set_yticks(places, [textwrap.fill(literal(name), 20) for name in panel.names])
+    ax.set_yticks(positions, [textwrap.fill(literal(name), 20) for name in panel.names])
     ax.tick_params(axis="y", length=0)
     ax.set_ylim(len(panel.names) - 0.5, -0.5)
     ax.set_xlim(0, 1.14)

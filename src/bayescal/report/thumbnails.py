@@ -66,8 +66,8 @@ def contact_sheet(title: str, rows: Sequence[Sequence[Tile]], side: int = 128) -
                 sheet.paste(tile.image, (x + (side - tile.image.width) // 2, y + (side - tile.image.height) // 2))
             for i, text in enumerate(tile.lines):
                 font = _font(12, not i)
-                place = x, y + side + 3 + i * line
-                draw.text(place, fitting(text, side + gap - 3, font), fill=FAINT if i else tile.colour, font=font)
+                position = x, y + side + 3 + i * line
+                draw.text(position, fitting(text, side + gap - 3, font), fill=FAINT if i else tile.colour, font=font)
     return sheet
 
 

@@ -131,7 +131,7 @@ def files_of(media_type: str, body: bytes, most: int) -> list[Upload]:
     _, options = parse_options_header(media_type)
     reader = _Files(most)
     try:
-        parser = MultipartParser(options.get(b"boundary", b""), reader.callbacks())  # type: ignore[arg-type]
+        parser = MultipartParser(options.get(b"boundary", b""), reader.callbacks())
         parser.write(body)
     except FormParserError as error:
         raise Problem(400, f"The multipart body is damaged: {str(error)[:200]}.") from error

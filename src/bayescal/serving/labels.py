@@ -6,7 +6,7 @@
 An image's file is on the disk before its line is; a line is on the disk before anybody is told so. So whatever was
 acknowledged survives a kill or a power cut. Every process appends whole lines in one write and reads what the others
 have appended; no lock is needed. Each line begins with a line end of its own, so one that was cut short by a kill
-spoils itself alone. Each has a checksum: one that is not as it was written is left out, and it is said how many are.
+does not spoil the next. Each has a checksum; those that are not as they were written are left out and counted.
 """
 
 import contextlib

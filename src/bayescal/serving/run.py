@@ -77,7 +77,7 @@ class Bounded(H11Protocol):
     _patience: asyncio.TimerHandle | None = None
     _reading: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         if len(self.connections) > self.settings.max_connections:
             self._refuse(busy("There are too many connections. Try again in a moment."))

@@ -127,7 +127,7 @@ class PromptTree(nn.Module):
             if self.packed is not None:
                 return self.packed.read([self], [context])[0]
             return self._read(context, slice(None), self.packing)
-        if blocks not in self._blocks:  # kept: where the padding is, is a question that a GPU has to be waited for
+        if blocks not in self._blocks:  # kept, because finding it again would wait for the GPU
             size = math.ceil(self.n_names / blocks)
             parts = [slice(at, at + size) for at in range(0, self.n_names, size)]
             self._blocks[blocks] = [(part, self._packing(part)) for part in parts]

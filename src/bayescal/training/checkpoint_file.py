@@ -66,7 +66,7 @@ def read_checkpoint(
         return None
     try:
         metadata, tensors = _read_whole(path)
-    except Exception as error:  # what is in a damaged file decides which error it ends in: there are all kinds
+    except Exception as error:  # a damaged file can end in any kind of error
         warnings.warn(f"{path} is not continued, the training starts anew: {error}", BayescalWarning, stacklevel=4)
         return None
     if metadata["identity"] != identity:

@@ -52,7 +52,7 @@ class StackData:
     def seen(self) -> tuple[Tensor, dict[str, Tensor]]:
         """Images (n,) that any evaluation set has, and which of them are in each, (R, n) of zeros and ones.
 
-        Kept: to ask a GPU how many there are is to wait for all that it still has to do.
+        Kept, because counting them waits for all that a GPU still has to do.
         """
         images = torch.stack([mask.any(0) for mask in self.eval_sets.values()]).any(0).nonzero()[:, 0]
         return images, {name: mask[:, images].float() for name, mask in self.eval_sets.items()}

@@ -98,7 +98,7 @@ def train_stack(
     method = get_method(method)
     bound, data, words = bind_stack(method, problem, runs)
     kept = None if trajectory else checkpoints
-    # The identity hashes every feature, which takes longer than many a training: only where it is needed.
+    # The identity hashes every feature, which takes longer than some trainings: only where it is needed.
     identity = stack_identity(method, problem, runs) if kept is not None else ""
     observed: list[Params] = []
     with threads_for(step_operations(bound, data), problem.features.device):
@@ -129,7 +129,7 @@ def _result(
     trained: Trained,
     trajectory: Params | None,
 ) -> StackResult:
-    # Numbers go to the CPU together: one look at a GPU for each would take longer than many a training.
+    # Numbers go to the CPU together: asking a GPU for each by itself would take longer than some trainings.
     curves, gradient_norms = (
         {name: values.cpu() for name, values in group.items()} for group in (trained.curves, trained.gradient_norms)
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 def check_regular(path: Path) -> Path:
     """The path of a file that can be read to its end; an `OSError` for a pipe, a socket or a device."""
     mode = os.stat(path).st_mode
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # what is wrong with a folder, the system says
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # for a folder the system has an error of its own
         raise OSError(errno.EINVAL, "it is a pipe, a socket or a device, and no file", str(path))
     return path
 

@@ -22,7 +22,7 @@ SPREAD = "± is the standard error over seeds."
 class Experiment:
     """`searches` says what has to be trained, `section` turns the records into tables and figures.
 
-    `train` does what is no search, and keeps what it found where `section` reads it.
+    `train` does work that is not a search, and keeps the result where `section` reads it.
     """
 
     name: str

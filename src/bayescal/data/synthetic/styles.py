@@ -166,9 +166,9 @@ def _stitches(points: np.ndarray, every: float) -> list[tuple[np.ndarray, np.nda
     steps = np.linalg.norm(np.diff(points, axis=0), axis=1)
     length = np.concatenate([[0.0], np.cumsum(steps)])
     at = np.arange(0, length[-1], every)
-    place = np.stack([np.interp(at, length, points[:, i]) for i in (0, 1)], axis=1)
-    way = np.gradient(place, axis=0) if len(place) > 1 else np.array([[1.0, 0.0]] * len(place))
-    return list(zip(place, way / np.maximum(np.linalg.norm(way, axis=1, keepdims=True), 1e-9), strict=True))
+    points_at = np.stack([np.interp(at, length, points[:, i]) for i in (0, 1)], axis=1)
+    way = np.gradient(points_at, axis=0) if len(points_at) > 1 else np.array([[1.0, 0.0]] * len(points_at))
+    return list(zip(points_at, way / np.maximum(np.linalg.norm(way, axis=1, keepdims=True), 1e-9), strict=True))
 
 
 STYLES: dict[str, Callable[..., Picture]] = {

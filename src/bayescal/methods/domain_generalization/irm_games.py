@@ -10,7 +10,7 @@ steps a round. The representation moves at `representation_rate` of the learning
 Best responses need not settle: they may go round and round between the environments' wishes. So, as the authors do, a
 run ends where the ensemble's training accuracy falls below a threshold close to chance, chance + `stop_below` ·
 (1 − chance): their 0.55 for two classes. It must have been above it before (the authors wait for 100 steps instead,
-which is all of many a few-shot training). The accuracy is a running mean over about ten batches.
+which is the whole of many few-shot trainings). The accuracy is a running mean over about ten batches.
 """
 
 from typing import ClassVar

@@ -7,7 +7,7 @@ one learning rate suits every file. The MLP, 300 → 600 → D, gives the mean o
 has a scale of its own, K·D numbers, and the prior mean is the MLP's answer at its initial weights (He et al. 2015).
 About 0.5 M weights per branch at D = 512. a is a ReLU, or with `activation=sigmoid` what the authors' code has.
 
-The word vectors come from a file (`word_vectors`, see bayescal/word_vectors.py). Those of the names in training are
+The word vectors come from a file (`word_vectors`, see word_vectors.py). Those of the names in training are
 kept with the parameters, so that a saved model predicts without the file; new names need the file, and their φ has
 the prior's scale. Cost: one pass of the MLP over the names; no text tower.
 """
