@@ -96,7 +96,7 @@ def test_left_out_environments_are_not_learned_from(tmp_path):
         (["--set", "class_specific=1"], "expected true or false"),
         (["--set", "epochs=0"], "epochs (0)"),
         (["--method", "bayescal"], "there is no method 'bayescal'. Did you mean 'bayes-cal'?"),
-        (["--backbone", "RN5:openai"], "did you mean RN50"),
+        (["--backbone", "RN5:openai"], "did you mean 'RN50"),
         (["--device", "abacus"], "device 'abacus' cannot be used here"),
         (["--class-words", "nowhere.json"], "--class-words nowhere.json: cannot be read"),
     ],

@@ -10,7 +10,7 @@ NAME@bfloat16           any of these, whose image tower multiplies in bfloat16
 
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -40,7 +40,7 @@ from bayescal.backbones.weights import fit_weights, read_weights
 from bayescal.errors import BackboneError, BayescalWarning
 from bayescal.text.open_clip_tower import refuse_other_towers, text_tower_from_open_clip, text_tower_of
 from bayescal.text.tower import LazyTower, TextTower
-from bayescal.util.suggest import closest
+from bayescal.util.suggest import or_did_you_mean
 
 HUB = "hf-hub:"
 _HOW = 'expected "mini", "ARCH:TAG" (for example "RN50:openai") or "ARCH:/path/to/weights"'
@@ -147,7 +147,7 @@ def _parse(name: str) -> _Request:
     if config is None:
         raise BackboneError(
             f"unknown backbone {name!r}: {_HOW}; open_clip has no architecture {architecture!r}"
-            + _nearest(architecture, [mini.NAME, *usable_architectures()])
+            + or_did_you_mean(architecture, [mini.NAME, *usable_architectures()], n=3, otherwise="")
         )
     if (reason := why_unusable(config)) is not None:
         raise BackboneError(f"{name} cannot be used for prompt learning: {reason}. {instead_of(architecture)}")
@@ -163,7 +163,7 @@ def _parse(name: str) -> _Request:
         return _Request(architecture, None, _absolute(rest))
     raise BackboneError(
         f"unknown backbone {name!r}: {architecture} has no published weights {rest!r}"
-        + (_nearest(rest, known) or f"; there are {', '.join(known) or 'none'}")
+        + or_did_you_mean(rest, known, n=3, otherwise=f"; there are {', '.join(known) or 'none'}")
     )
 
 
@@ -185,11 +185,6 @@ def _on_the_hub(name: str) -> _Request:
 
 def _absolute(file: str) -> Path:
     return Path(os.path.abspath(Path(file).expanduser()))
-
-
-def _nearest(word: str, among: Iterable[str]) -> str:
-    near = closest(word, among, n=3)
-    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def _load_mini() -> Backbone:

@@ -2,7 +2,6 @@
 
 import io
 import os
-import secrets
 import threading
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from PIL import Image
 
 from bayescal.data.images import read_image
 from bayescal.data.sources import ImageSource
+from bayescal.util.atomic import folder_beside
 
 SIZES = (160, 320, 1280)  # the longest side; nothing is enlarged
 PICTURES = ".pictures"  # the folder of those that were made before, beside the images
@@ -24,11 +24,12 @@ def kept_picture(folder: Path, name: str, source: ImageSource, size: int) -> byt
         folder.mkdir(exist_ok=True)
         with _decoding:
             image = read_image(source)
-        for side in sorted(SIZES, reverse=True):
-            image.thumbnail((side, side), Image.Resampling.BICUBIC, reducing_gap=2.0)
-            draft = folder / f".{name}-{side}.{secrets.token_hex(4)}.tmp"
-            draft.write_bytes(_jpeg(image))
-            os.replace(draft, folder / f"{name}-{side}.jpg")
+        with folder_beside(folder) as drafts:
+            for side in sorted(SIZES, reverse=True):
+                image.thumbnail((side, side), Image.Resampling.BICUBIC, reducing_gap=2.0)
+                draft = drafts / f"{name}-{side}.jpg"
+                draft.write_bytes(_jpeg(image))
+                os.replace(draft, folder / draft.name)
     return path.read_bytes()
 
 

@@ -20,10 +20,10 @@ def did_you_mean(name: str, known: Iterable[str], n: int = 1) -> str:
     return f" Did you mean {_listed(near)}?" if near else ""
 
 
-def or_did_you_mean(name: str, known: Iterable[str], n: int = 1) -> str:
-    """The end of a sentence: "; did you mean 'epochs'?", or a full stop if nothing is near."""
+def or_did_you_mean(name: str, known: Iterable[str], n: int = 1, otherwise: str = ".") -> str:
+    """The end of a sentence: "; did you mean 'epochs'?"; by default a full stop if nothing is near."""
     near = closest(name, known, n)
-    return f"; did you mean {_listed(near)}?" if near else "."
+    return f"; did you mean {_listed(near)}?" if near else otherwise
 
 
 def _listed(names: Iterable[str]) -> str:

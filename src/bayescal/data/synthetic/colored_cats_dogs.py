@@ -73,7 +73,6 @@ def make_colored_cats_dogs(
                 (target / environment / animal).mkdir(parents=True)
         with progress_bar(recipe.title if progress else None, len(photos)) as bar:
             write_table(target, COLUMNS, _paint_all(target, photos, sigma, draw, seed, bar.advance))
-        (target / MARK).write_text(recipe.text(), encoding="utf-8")
 
     return make_once(folder, recipe, write).with_words(environments=ENVIRONMENT_WORDS)
 

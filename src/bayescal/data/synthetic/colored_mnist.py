@@ -65,7 +65,6 @@ def make_colored_mnist(
                 (target / environment / name).mkdir(parents=True)
         with progress_bar(recipe.title if progress else None, 3 * size) as bar:
             write_table(target, COLUMNS, _paint_all(target, images, digits, size, draw, seed, bar.advance))
-        (target / MARK).write_text(recipe.text(), encoding="utf-8")
 
     return make_once(folder, recipe, write).with_words(environments=ENVIRONMENT_WORDS)
 

@@ -36,7 +36,7 @@ class Recipe:
 def make_once(folder: str | os.PathLike[str], recipe: Recipe, write: Callable[[Path], None]) -> Manifest:
     """Let `write` fill a new folder, and read it; a folder that already holds the same is read and left as it is.
 
-    `write` is given a folder that does not exist yet, and has to write the table and the mark into it too.
+    `write` is given a folder that does not exist yet, and has to write the table into it too.
     """
     target = Path(folder).expanduser().absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -45,6 +45,7 @@ def make_once(folder: str | os.PathLike[str], recipe: Recipe, write: Callable[[P
         with folder_beside(target) as temporary:
             made = temporary / target.name  # inside it, so that the new folder gets ordinary permissions
             write(made)
+            (made / recipe.mark).write_text(recipe.text(), encoding="utf-8")
             _move_into_place(made, target)
     except OSError as error:
         raise DataError(f"{target}: cannot be written ({error.strerror or error}).") from error

@@ -41,10 +41,10 @@ def make_lying_cue(folder: str | os.PathLike[str], swapped: bool = False, seed: 
     left as it is.
     """
     recipe = Recipe("A cue that lies", MARK, {"version": _VERSION, "seed": seed, "swapped": swapped})
-    return make_once(folder, recipe, lambda target: _write(target, recipe, swapped, seed))
+    return make_once(folder, recipe, lambda target: _write(target, swapped, seed))
 
 
-def _write(folder: Path, recipe: Recipe, swapped: bool, seed: int) -> None:
+def _write(folder: Path, swapped: bool, seed: int) -> None:
     random, table = np.random.default_rng([seed, swapped]), []
     paints = list(PAINTS)[:: -1 if swapped else 1]
     for environment, split, count, against in PARTS:
@@ -57,4 +57,3 @@ def _write(folder: Path, recipe: Recipe, swapped: bool, seed: int) -> None:
                 Image.fromarray(picture).save(folder / path, compress_level=1)
                 table.append((path.as_posix(), name, environment, split, paint))
     write_table(folder, ("path", "class", "environment", "split", "paint"), table)
-    (folder / recipe.mark).write_text(recipe.text(), encoding="utf-8")

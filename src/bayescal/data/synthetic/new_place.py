@@ -41,10 +41,10 @@ def make_new_place(
     pool, test = pool or POOL, test or TEST
     made = {"version": _VERSION, "seed": seed, "held_out": held_out, "pool": pool, "test": test}
     recipe = Recipe("A new place", MARK, made)
-    return make_once(folder, recipe, lambda target: _write(target, recipe, held_out, seed, pool, test))
+    return make_once(folder, recipe, lambda target: _write(target, held_out, seed, pool, test))
 
 
-def _write(folder: Path, recipe: Recipe, held_out: str, seed: int, pool: int, test: int) -> None:
+def _write(folder: Path, held_out: str, seed: int, pool: int, test: int) -> None:
     random, table = np.random.default_rng(seed), []
     for style, split, count in (*((style, "train", pool) for style in LEARNED), (held_out, "test", test)):
         for name in FAMILIES:
@@ -55,4 +55,3 @@ def _write(folder: Path, recipe: Recipe, held_out: str, seed: int, pool: int, te
                 Image.fromarray(picture).save(folder / path, compress_level=1)
                 table.append((path.as_posix(), name, style, split))
     write_table(folder, ("path", "class", "environment", "split"), table)
-    (folder / recipe.mark).write_text(recipe.text(), encoding="utf-8")
