@@ -40,7 +40,7 @@ def save_bundle(prepared: PreparedDataset, path: Path, texts: Iterable[str] = ()
     templates = [part for text in (prepared.backbone_info.defaults.template, *texts) for part in text.split("|")]
     names = {*manifest.class_words, *manifest.environment_words}
     words = {*names, *CONTEXTS, prepared.backbone_info.defaults.context_init, *(t for t in templates if "{}" not in t)}
-    words |= {t.format(name) for t in templates if "{}" in t for name in names}
+    words |= {t.replace("{}", name) for t in templates if "{}" in t for name in names}
     tokens = {text: problem.tokenize(text) for text in sorted(words)}
     # Only the rows of the token table that the words use travel; the others stay zero and are never read.
     used = sorted({i for ids in tokens.values() for i in ids} | {0, tower.start_token, tower.end_token})

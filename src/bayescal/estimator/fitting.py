@@ -127,7 +127,7 @@ def _checked(predictor: Predictor, problem: Problem, val: Tensor) -> dict[str, A
 
 def zero_shot_features(backbone: Backbone, class_words: Sequence[str]) -> Tensor:
     """Text features (C, D) of the classes in the backbone's own sentence."""
-    prompts = [backbone.tokenize(backbone.defaults.template.format(words)) for words in class_words]
+    prompts = [backbone.tokenize(backbone.defaults.template.replace("{}", words)) for words in class_words]
     return backbone.text.encode(prompts)
 
 

@@ -42,6 +42,18 @@ def test_a_template_starts_from_zero_shot():
         bound("cal-lv", vector_init="a photo")[0].init(None)
 
 
+@pytest.mark.parametrize("rest", ["{}", "{x}", "{1}", "{0.__class__}", "{:>99999999999}", "{", "}}"])
+@pytest.mark.parametrize(("name", "option"), [("clip", "template"), ("cal-lv", "vector_init")])
+def test_a_template_is_letters_but_for_the_places_of_the_name(monkeypatch, name, option, rest):
+    """No format string: `{1}` ended in an error of Python, and `{:>99999999999}` took all memory."""
+    read = []
+    monkeypatch.setattr(tiny, "tokenize", lambda text: (read.append(text), [0])[1])
+    method, _ = bound(name, **{option: "a {} " + rest})
+    method.text_features() if name == "clip" else method.init(None)
+    first = tiny.CLASSES[0]
+    assert f"a {first} {rest.replace('{}', first)}" in read
+
+
 def test_kl_is_that_of_two_gaussians():
     method, _ = bound("bayes-cal-lv", prior_scale=0.3)
     params = stirred(method.init(None))

@@ -83,7 +83,7 @@ class VectorNetwork(NamedNetwork):
         if not template:
             vectors = rng.normal(self.runs.seeds, f"{self.stream}/vectors", 0, (k, d)) * d**-0.5
         elif "{}" in template:
-            prompts = [self.task.tokenize(template.format(name)) for names in self.names for name in names]
+            prompts = [self.task.tokenize(template.replace("{}", name)) for names in self.names for name in names]
             text = normalized(self.task.text.encode(prompts))
             vectors = text.view(-1, k, d).expand(r, k, d).clone()
         else:

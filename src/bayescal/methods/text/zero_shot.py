@@ -35,7 +35,7 @@ class ZeroShot(Method):
         templates = self.runs["template"].split("|")
         if any("{}" not in template for template in templates):
             raise MethodError(f"template {self.runs['template']!r} needs a {{}} where the class name goes")
-        prompts = [self.task.tokenize(t.format(name)) for t in templates for name in self.task.classes]
+        prompts = [self.task.tokenize(t.replace("{}", name)) for t in templates for name in self.task.classes]
         text = normalized(self.task.text.encode(prompts))
         mean = text.view(len(templates), self.task.n_classes, -1).mean(0)
         return mean.expand(len(self.runs), *mean.shape)
