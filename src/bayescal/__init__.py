@@ -11,9 +11,8 @@ from bayescal.util.lazy import lazy_names
 
 __version__ = "0.2.0"
 
-logging.getLogger(__name__).addHandler(
-    logging.NullHandler()
-)  # silent until somebody asks: logging.basicConfig(level="INFO")
+# Silent until somebody asks: logging.basicConfig(level="INFO").
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOMES = {
     "FewShotClassifier": "bayescal.estimator.classifier",

@@ -51,9 +51,11 @@ def load_backbone(name: str = "mini", device: str | torch.device = "auto") -> Ba
 
     Parameters
     ----------
-    name : "mini" (comes with the package), "ARCH:TAG" or "ARCH:/path/to/weights" of open_clip; `bayescal backbones`
-        lists them.
-    device : "auto" (a GPU where there is one), "cpu", "cuda", "mps", …
+    name : str
+        "mini" (comes with the package), "ARCH:TAG" or "ARCH:/path/to/weights" of open_clip; `bayescal backbones` lists
+        them.
+    device : str
+        "auto" (a GPU where there is one), "cpu", "cuda", "mps", …
 
     Returns
     -------

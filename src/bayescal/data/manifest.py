@@ -41,12 +41,18 @@ class Manifest:
 
     Parameters
     ----------
-    paths : where the images are.
-    class_ids, environment_ids : (N,), indices into the names.
-    splits : (N,), "train", "val", "test", or "" where the split is still to be drawn.
-    classes, environments : the names as the user wrote them, sorted.
-    class_words, environment_words : what the text tower is shown for them, in the same order.
-    understood : how they were read, for people: "layout environment/class/image: …".
+    paths : tuple of str
+        Where the images are.
+    class_ids, environment_ids : ndarray
+        (N,), indices into the names.
+    splits : ndarray
+        (N,), "train", "val", "test", or "" where the split is still to be drawn.
+    classes, environments : tuple of str
+        The names as the user wrote them, sorted.
+    class_words, environment_words : tuple of str
+        What the text tower is shown for them, in the same order.
+    understood : str
+        How they were read, for people: "layout environment/class/image: …".
 
     Examples
     --------
@@ -218,19 +224,26 @@ def read_manifest(
 
     Parameters
     ----------
-    path : a folder, an archive (.zip, .tar, WebDataset shards such as "shard-{000..009}.tar") or a URL (s3://…) of
-        images in folders ENVIRONMENT/CLASS, CLASS, SPLIT/CLASS …; or a list of images with path, class, environment,
-        split: CSV, XLSX or JSON (docs/data-layout.md).
-    layout : what the folders mean, from the top: "environment/class", "class", "split/class", "environment/*/class".
-        None: found out from their names.
-    class_from_name : the class is in the files' names, "airport_01.jpg".
-    columns : what the columns of a list are called, {"class": "label", "path": "filename"}.
-    environment : the environment of images that come without one.
-    class_words, environment_words : what to call some classes or environments; these win over words in the file.
+    path : path
+        A folder, an archive (.zip, .tar, WebDataset shards such as "shard-{000..009}.tar") or a URL (s3://…) of images
+        in folders ENVIRONMENT/CLASS, CLASS, SPLIT/CLASS …; or a list of images with path, class, environment, split:
+        CSV, XLSX or JSON (docs/data-layout.md).
+    layout : str, optional
+        What the folders mean, from the top: "environment/class", "class", "split/class", "environment/*/class". None:
+        found out from their names.
+    class_from_name : bool
+        The class is in the files' names, "airport_01.jpg".
+    columns : mapping of str to str, optional
+        What the columns of a list are called, {"class": "label", "path": "filename"}.
+    environment : str, optional
+        The environment of images that come without one.
+    class_words, environment_words : mapping of str to str, optional
+        What to call some classes or environments; these win over words in the file.
 
     Returns
     -------
     Manifest
+        Its `understood` says how the images were read.
 
     Examples
     --------

@@ -39,38 +39,53 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    method : "auto" mixes a few methods, each trusted as far as it was right in environments it had not seen;
-        "bayes-cal-mixed" mixes Bayes-CAL with several weights of its prior in the same way; or the name of one method
+    method : str or subclass of Method
+        "auto" mixes a few methods, each trusted as far as it was right in environments it had not seen;
+        "bayes-cal-mixed" mixes Bayes-CAL with several weights of its prior in the same way; or one method: its name
         (`bayescal methods` lists them), a subclass of `bayescal.Method`, or "module:Class".
-    backbone : "mini", "ARCH:TAG" or "ARCH:/path/to/weights" of open_clip.
-    shots : images per class to learn from, spread over the environments; None uses all images. "auto" needs no others;
-        a single method also validates, on `val_shots` more, or without `shots` on a fifth of all.
-    val_shots : validation images per class of a single method; None means as many as `shots`.
-    trials : 1 trains with the method's defaults; more also tries that many − 1 random trials of its search space, as
-        stacks, and keeps the one with the best likelihood on left-out training environments (with one environment: on
+    backbone : str
+        "mini", "ARCH:TAG" or "ARCH:/path/to/weights" of open_clip.
+    shots, val_shots : int, optional
+        Images per class to learn from, spread over the environments; None uses all. "auto" needs no others. A single
+        method also validates, on `val_shots` more (as many as `shots`), or without `shots` on a fifth of all.
+    trials : int
+        1 trains with the method's defaults; more also tries that many − 1 random trials of its search space, as stacks,
+        and keeps the one with the best likelihood on left-out training environments (with one environment: on
         validation images).
-    members : copies trained from other seeds on the same images, whose predictions are averaged (a deep ensemble).
-        They differ in their random start, the order of the images and the posterior's noise; a method without posterior
+    members : int
+        Copies trained from other seeds on the same images, whose predictions are averaged (a deep ensemble). They
+        differ in their random start, the order of the images and the posterior's noise; a method without posterior
         that starts from words and sees all images in every step has none of these, and its members are equal.
-    calibrate : fit a temperature on the validation images ("auto" always has one).
-    samples : posterior samples of a prediction; 0 predicts with the posterior mean. No effect without a posterior.
-    views : augmented views of each training image; None is the backbone's own default, 0 trains on the images as they
-        are.
-    options : hyper-parameters of the method, for example {"lambda_irm": 1.0, "epochs": 50}.
-    class_words, environment_words : what to call a class or environment, {label: "words"}; others are derived from
-        the label itself ("art_painting" → "art painting").
-    seed : fixes the split, the initialisation and every random number.
-    cache : folder of the feature cache; "auto" is the user's own, for learning and evaluating, and none for predicting;
-        None is none at all.
-    device : "auto" (a GPU where there is one), "cpu", "cuda", "mps", …
-    verbose : show progress bars.
+    calibrate : bool
+        Fit a temperature on the validation images ("auto" always has one).
+    samples : int
+        Posterior samples of a prediction; 0 predicts with the posterior mean. No effect without a posterior.
+    views : int, optional
+        Augmented views of each training image; None is the backbone's own default, 0 trains on the images as they are.
+    options : mapping of str to value, optional
+        Hyper-parameters of the method, for example {"lambda_irm": 1.0, "epochs": 50}.
+    class_words, environment_words : mapping of label to str, optional
+        What to call a class or environment; others follow from the label ("art_painting" → "art painting").
+    seed : int
+        Fixes the split, the initialisation and every random number.
+    cache : path, optional
+        Folder of the feature cache; "auto" is the user's own for learning and evaluating, and none for predicting; None
+        is none at all.
+    device : str
+        "auto" (a GPU where there is one), "cpu", "cuda", "mps", …
+    verbose : bool
+        Show progress bars.
 
     Attributes
     ----------
-    classes_, environments_ : the labels seen in `fit`.
-    predictor_ : what was learned, usable on features.
-    threshold_, record_ : the confidence below which an answer is "unsure"; what happened in training.
-    expected_ : what accuracy to expect in environments never seen, with an interval ("auto" alone; else None).
+    classes_, environments_ : ndarray
+        The labels seen in `fit`.
+    predictor_ : BasePredictor
+        What was learned, usable on features.
+    threshold_, record_ : float and dict
+        The confidence below which an answer is "unsure"; what happened in training.
+    expected_ : ExpectedAccuracy or None
+        What accuracy to expect in environments never seen, with an interval ("auto" alone).
 
     Examples
     --------
@@ -146,12 +161,15 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        images : paths, URLs, bytes of files, PIL images or arrays; or a `Manifest`, which has the labels too and whose
-            splits are respected: train images are learned from, val images choose and calibrate, test images are never
-            touched.
-        classes, environments : one label per image. Without environments, all images are taken to be from one.
-        validation : marks the images to validate on, where the split is given and not to be drawn.
-        checkpoints : a folder; with it, a training that was interrupted continues.
+        images : sequence of images, or Manifest
+            Paths, URLs, bytes of files, PIL images or arrays; or a `Manifest`, which has the labels too. Its splits are
+            respected: train images are learned from, val images choose and calibrate, test images are never touched.
+        classes, environments : sequence of labels, optional
+            One label per image. Without environments, all images are taken to be from one.
+        validation : sequence of bool, optional
+            Marks the images to validate on, where the split is given and not to be drawn.
+        checkpoints : path, optional
+            A folder; with it, a training that was interrupted continues.
 
         Returns
         -------

@@ -60,12 +60,17 @@ class FeatureBank:
 
     Parameters
     ----------
-    backbone : the model that encodes (`load_backbone`).
-    folder : of the cache; "auto": $BAYESCAL_CACHE, or `bayescal` in the user's cache folder; None: no cache. One that
-        cannot be written to is a warning, and features stay in memory.
-    workers : threads; None: one per usable core.
-    batch_size : images per call of the model on an accelerator.
-    encoder : encodes the images that the cache does not have; by default this process does.
+    backbone : Backbone
+        The model that encodes (`load_backbone`).
+    folder : path, optional
+        Of the cache; "auto": $BAYESCAL_CACHE, or `bayescal` in the user's cache folder; None: no cache. One that cannot
+        be written to is a warning, and features stay in memory.
+    workers : int, optional
+        Threads; None: one per usable core.
+    batch_size : int
+        Images per call of the model on an accelerator.
+    encoder : callable, optional
+        Encodes the images that the cache does not have; by default this process does.
 
     Examples
     --------

@@ -83,12 +83,14 @@ def get_method(method: "str | type[Method]") -> "type[Method]":
 
     Parameters
     ----------
-    method : a name (`bayescal methods` lists them), a subclass of `Method`, or "module:Class".
+    method : str or subclass of Method
+        A name (`bayescal methods` lists them), a subclass of `Method`, or "module:Class".
 
     Returns
     -------
-    The class. A name that nobody knows, a module that cannot be imported and a class that is not a whole method are
-    a `MethodError` that says what to do.
+    subclass of Method
+        A name that nobody knows, a module that cannot be imported and a class that is not a whole method are a
+        `MethodError` that says what to do.
 
     Examples
     --------
@@ -150,11 +152,13 @@ def register_method(cls: M) -> M:
 
     Parameters
     ----------
-    cls : a subclass of `Method` whose `name` no other method has.
+    cls : subclass of Method
+        Its `name` is one that no other method has.
 
     Returns
     -------
-    The class itself.
+    subclass of Method
+        The class itself.
 
     Examples
     --------

@@ -29,13 +29,22 @@ class Problem:
 
     Parameters
     ----------
-    text, tokenize, logit_scale : the backbone's text tower, its tokenizer (ids without start and end), and the factor
-        of its cosines.
-    features : (N, D), under the test transform.
-    labels, environments : (N,), indices into the words.
-    class_words, environment_words : what the text tower is shown for them.
-    views, view_rows : (U, V, D) augmented views of U images, and (N,) which of them an image has, −1 if none.
-    precision : of the text tower's layers in training; None: as they are.
+    text : TextTower or LazyTower
+        The backbone's text tower.
+    tokenize : callable
+        Its tokenizer: a text → ids without start and end.
+    logit_scale : float
+        The factor of its cosines.
+    features : Tensor
+        (N, D), under the test transform.
+    labels, environments : Tensor
+        (N,), indices into the words.
+    class_words, environment_words : tuple of str
+        What the text tower is shown for them.
+    views, view_rows : Tensor, optional
+        (U, V, D) augmented views of U images, and (N,) which of them an image has, −1 if none.
+    precision : torch.dtype, optional
+        Of the text tower's layers in training; None: as they are.
 
     Examples
     --------

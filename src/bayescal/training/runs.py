@@ -24,11 +24,15 @@ class Run:
 
     Parameters
     ----------
-    config : every hyper-parameter of the method (`bayescal.methods.hyperparameters.default_config`).
-    seed : fixes every random number of the run.
-    train : (n,), images to learn from, as indices into the problem's features.
-    eval_sets : name → images to measure the accuracy on after every epoch. "val" and "ood_val" each choose a
-        checkpoint: the parameters of their best epoch.
+    config : dict
+        Every hyper-parameter of the method (`bayescal.methods.hyperparameters.default_config`).
+    seed : int
+        Fixes every random number of the run.
+    train : Tensor
+        (n,), images to learn from, as indices into the problem's features.
+    eval_sets : mapping of str to Tensor
+        Name → images to measure the accuracy on after every epoch. "val" and "ood_val" each choose a checkpoint: the
+        parameters of their best epoch.
 
     Examples
     --------

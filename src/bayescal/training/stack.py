@@ -37,18 +37,27 @@ def train_runs(
 
     Parameters
     ----------
-    method : name, class, or "module:Class" (`bayescal.get_method`).
-    problem : features, labels and words that all runs share.
-    runs : what to train; they may differ in everything.
-    max_runs : the most runs that one stack may have.
-    checkpoints : a folder; with it, a call that was killed continues where it was.
-    progress : title of a progress bar, or a function that is told how many runs × epochs were just finished.
-    trajectory : keep the learned parameters of every epoch; then no checkpoint is read or written.
-    gradient_norms_every : epochs between measurements of each loss term's gradient norm; 0: none.
+    method : str or subclass of Method
+        A name, a class, or "module:Class" (`bayescal.get_method`).
+    problem : Problem
+        Features, labels and words that all runs share.
+    runs : sequence of Run
+        What to train; they may differ in everything.
+    max_runs : int
+        The most runs that one stack may have.
+    checkpoints : path, optional
+        A folder; with it, a call that was killed continues where it was.
+    progress : str or callable, optional
+        Title of a progress bar, or a function that is told how many runs × epochs were just finished.
+    trajectory : bool
+        Keep the learned parameters of every epoch; then no checkpoint is read or written.
+    gradient_norms_every : int
+        Epochs between measurements of each loss term's gradient norm; 0: none.
 
     Returns
     -------
-    list of RunResult, in the order of the runs: views of the stacks that they were trained in.
+    list of RunResult
+        In the order of the runs: views of the stacks that they were trained in.
 
     Examples
     --------
