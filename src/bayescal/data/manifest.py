@@ -229,14 +229,11 @@ def read_manifest(
         in folders ENVIRONMENT/CLASS, CLASS, SPLIT/CLASS …; or a list of images with path, class, environment, split:
         CSV, XLSX or JSON (docs/data-layout.md).
     layout : str, optional
-        What the folders mean, from the top: "environment/class", "class", "split/class", "environment/*/class". None:
-        found out from their names.
+        What the folders mean, from the top: "class", "split/class", "environment/*/class" …; None: found out.
     class_from_name : bool
         The class is in the files' names, "airport_01.jpg".
-    columns : mapping of str to str, optional
-        What the columns of a list are called, {"class": "label", "path": "filename"}.
-    environment : str, optional
-        The environment of images that come without one.
+    columns, environment : mapping of str to str, and str, optional
+        What the columns of a list are called, {"class": "label"}; the environment of images that come without one.
     class_words, environment_words : mapping of str to str, optional
         What to call some classes or environments; these win over words in the file.
 

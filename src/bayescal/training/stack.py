@@ -37,22 +37,16 @@ def train_runs(
 
     Parameters
     ----------
-    method : str or subclass of Method
-        A name, a class, or "module:Class" (`bayescal.get_method`).
-    problem : Problem
-        Features, labels and words that all runs share.
-    runs : sequence of Run
-        What to train; they may differ in everything.
-    max_runs : int
-        The most runs that one stack may have.
+    method, problem : str or subclass of Method, and Problem
+        A name, a class, or "module:Class" (`bayescal.get_method`); features, labels and words that all runs share.
+    runs, max_runs : sequence of Run, and int
+        What to train, which may differ in everything; the most runs that one stack may have.
     checkpoints : path, optional
         A folder; with it, a call that was killed continues where it was.
     progress : str or callable, optional
         Title of a progress bar, or a function that is told how many runs × epochs were just finished.
-    trajectory : bool
-        Keep the learned parameters of every epoch; then no checkpoint is read or written.
-    gradient_norms_every : int
-        Epochs between measurements of each loss term's gradient norm; 0: none.
+    trajectory, gradient_norms_every : bool and int
+        Keep every epoch's parameters, without checkpoints; epochs between measurements of gradient norms (0: none).
 
     Returns
     -------
@@ -61,18 +55,15 @@ def train_runs(
 
     Examples
     --------
-    Two seeds of CoOp on features that tell two classes apart, trained as one stack:
-
     >>> import numpy as np, torch
     >>> from bayescal import Problem, Run, get_method, load_backbone, train_runs
     >>> from bayescal.methods.hyperparameters import default_config
     >>> backbone = load_backbone("mini")
     >>> labels, environments = np.arange(24) % 2, np.arange(24) // 2 % 2
-    >>> centres = torch.eye(2, backbone.dim)
-    >>> problem = Problem.of(backbone, centres[labels], labels, environments, ["dog", "house"], ["photo", "sketch"])
+    >>> features = torch.eye(2, backbone.dim)[labels]  # they tell the two classes apart
+    >>> problem = Problem.of(backbone, features, labels, environments, ["dog", "house"], ["photo", "sketch"])
     >>> config = default_config(get_method("coop").space, backbone.defaults, epochs=2)
-    >>> sets = {"val": torch.arange(16, 24)}
-    >>> runs = [Run(config, seed, train=torch.arange(16), eval_sets=sets) for seed in (1, 2)]
+    >>> runs = [Run(config, seed, torch.arange(16), {"val": torch.arange(16, 24)}) for seed in (1, 2)]  # one stack
     >>> results = train_runs("coop", problem, runs)
     >>> [(result.seed, len(result.curves["val"])) for result in results]
     [(1, 2), (2, 2)]
