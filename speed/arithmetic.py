@@ -236,7 +236,7 @@ def speeds(
     ]
 
 
-def judge(arithmetics: dict[str, Encode], sets: Sequence[Images], backbone: Backbone) -> list[Result]:
+def measured_on(arithmetics: dict[str, Encode], sets: Sequence[Images], backbone: Backbone) -> list[Result]:
     """What each arithmetic moves on each set, against the first."""
     results, first, plain = [], {}, {}
     for images in sets:
@@ -295,7 +295,7 @@ def main() -> None:
         for threads in arguments.threads if arguments.device == "cpu" else []:
             results += speeds(timed, prepared[:BATCH], threads, arguments.repeats, CLOCKS[arguments.clock])
         print_results(results, title="images per second in the tower")
-        results += judge(arithmetics, [images for images, _ in drawn], backbone)
+        results += measured_on(arithmetics, [images for images, _ in drawn], backbone)
     sets = " ".join(images.name for images, _ in drawn)
     command = f"python -m speed.arithmetic {sets} --images {arguments.images} --clock {arguments.clock}"
     command += " --onnx" if arguments.onnx else ""

@@ -71,16 +71,16 @@ def search(precision: torch.dtype, plain_steps: int, repeats: int = 3) -> list[R
     evaluated = timed(lambda: train_runs(METHOD, problem, runs), repeats)
     memory = torch.cuda.max_memory_allocated() / 1e9
     bare = [dataclasses.replace(run, eval_sets={}) for run in runs]
-    unjudged = timed(lambda: train_runs(METHOD, problem, bare), repeats)
+    unevaluated = timed(lambda: train_runs(METHOD, problem, bare), repeats)
     account = account_of_a_step(problem, runs)
     operations = account.pop("operations") * steps
     about = {"runs": len(runs), "steps of each": steps, "precision": str(precision).removeprefix("torch.")}
     shared = {"plain": whole, "tokens": account.pop("tokens"), "operations": operations, "memory": memory}
     limit = operations / (H200_TFLOPS * 1e12)
     reached = {
-        "TFLOP/s": operations / unjudged / 1e12,
+        "TFLOP/s": operations / unevaluated / 1e12,
         "seconds at the peak rate": limit,
-        "share of the peak rate": limit / unjudged,
+        "share of the peak rate": limit / unevaluated,
     }
     seconds = f"{len(runs)} runs of {steps} steps"
     return [
@@ -88,7 +88,7 @@ def search(precision: torch.dtype, plain_steps: int, repeats: int = 3) -> list[R
         Result(f"{seconds}, evaluated every epoch / plain loop, not", evaluated, target=RATIO_TARGET, **shared,
                notes={"plain step, s": plain, "plain steps measured": plain_steps,
                       "relative difference of the losses": gap}),
-        Result(f"{seconds}, training alone", unjudged, target=SECONDS_TARGET, operations=operations,
+        Result(f"{seconds}, training alone", unevaluated, target=SECONDS_TARGET, operations=operations,
                notes=reached | account),
     ]  # fmt: skip
 

@@ -5,7 +5,7 @@
 From a base (10 classes, 3 environments, 1 run, 16 context vectors, 32 images) one quantity grows at a time. Every point
 is a process of its own, so that its peak memory is its own. Random weights, a text tower of the embedded backbone's
 size; `--limits` adds 1,000 classes with a tower of CLIP RN50's size, some minutes. On a GPU all points have a tower of
-that size, 16-bit layers and a recorded step. Writes scaling-cpu.json, .md and .png, or scaling-cuda.*.
+that size, 16-bit layers and a captured step. Writes scaling-cpu.json, .md and .png, or scaling-cuda.*.
 """
 
 import argparse
@@ -120,7 +120,7 @@ def measure(point: Point) -> dict[str, Any]:
 
 
 def measure_on_gpu(point: Point, precision: Any, steps: int = 10) -> dict[str, Any]:
-    """Seconds of a recorded step, and the peak of what torch takes of the GPU's memory."""
+    """Seconds of a captured step, and the peak of what torch takes of the GPU's memory."""
     import torch
 
     from bayescal.training.loop import Steps, training_samples
@@ -134,7 +134,7 @@ def measure_on_gpu(point: Point, precision: Any, steps: int = 10) -> dict[str, A
     program = Steps(bound, data, State.fresh(bound, bound.init(training_samples(data)), ()))
     program.begin(0)
     for i in range(steps + 4):
-        if i == 4:  # two steps as they come, one recorded, one played
+        if i == 4:  # two steps as they come, one captured, one played
             torch.cuda.synchronize()
             started = time.perf_counter()
         program.at.zero_()
@@ -225,7 +225,7 @@ def write(rows: list[dict[str, Any]], folder: Path, command: str, device: str = 
     about |= {"cpus": os.cpu_count(), "threads": torch.get_num_threads()}
     if device == "cuda":
         about |= {"device": torch.cuda.get_device_name()}
-        text = f"# A Bayes-CAL training step on an {about['device']}\n\n`{command}`; 16-bit layers, recorded step.\n"
+        text = f"# A Bayes-CAL training step on an {about['device']}\n\n`{command}`; 16-bit layers, captured step.\n"
         text += "Memory is what a step takes on top of the tower (0.3 GB) and the data.\n"
     else:
         text = f"# A Bayes-CAL training step on the CPU\n\n`{command}`; threads: {about['threads']}.\n"

@@ -10,7 +10,7 @@ What is chosen on what, for every method and for the baseline it is paired with,
   Bayes-CAL (LV). The grids, numbers of epochs, batch sizes and sizes of the sets were settled beforehand, for speed, by
   looking at validation accuracies. The problems and the margins are older and were left as they were.
 
-Test images are predicted by nothing but what was chosen: no training judges them, so no curve can show them.
+Test images are predicted by nothing but what was chosen: no training is evaluated on them, so no curve can show them.
 """
 
 from dataclasses import dataclass, replace
