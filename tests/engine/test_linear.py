@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from bayescal.engine import linear as engine
-from bayescal.engine.linear import FrozenAttention, FrozenLinear, add_product, freeze_products, linear
+from bayescal.engine.linear import FrozenAttention, FrozenLinear, add_product, freeze_products, linear, times_rows
 
 
 @pytest.fixture(params=["oneDNN", "MKL"])
@@ -114,3 +114,20 @@ def test_oneDNN_is_asked_where_it_is_faster(monkeypatch):
         linear(random(engine.FEW, 24), random(10, 24))
         linear(random(engine.FEW - 1, 24), random(10, 24))
     assert calls == [engine.FEW]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 8, 9])
+@pytest.mark.parametrize("images", [0, 1, 3])
+def test_products_with_rows_are_those_of_matrices(images, rows):
+    held = random(rows + 2, 24)[2:]  # which begins in the middle of a larger tensor
+    x = random(images, 24)
+    torch.testing.assert_close(times_rows(x, held), x @ held.T, rtol=0, atol=1e-6)
+    torch.testing.assert_close(times_rows(x, held.T.contiguous().T), x @ held.T, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [8, 9])
+def test_products_of_one_image_with_rows_have_their_gradients(rows):
+    x, held = random(1, 24).requires_grad_(), random(rows, 24).requires_grad_()
+    found = torch.autograd.grad(times_rows(x, held).square().sum(), (x, held))
+    expected = torch.autograd.grad((x @ held.T).square().sum(), (x, held))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from bayescal.engine.linear import times_rows
+
 
 def cosine_logits(image: Tensor, text: Tensor, scale: float | Tensor) -> Tensor:
     """s · cos(f_I, f_T): image (…, B, D), text (…, C, D) → (…, B, C)."""
@@ -24,14 +26,8 @@ def weighted_logits(image: Tensor, weights: Tensor) -> Tensor:
     """Products of the directions of images (…, B, D) with `class_weights` (…, C, D) → (…, B, C)."""
     image = F.normalize(image, dim=-1)
     if image.dim() == 2 < weights.dim():  # the same images for all runs and samples
-        rows = weights.flatten(0, -2)
-        # First whether it is traced: a graph for any number of images may not ask for their number.
-        if not torch.compiler.is_compiling() and len(image) == 1 and len(rows) % 2 == 0:
-            # One image waits for the weights to be read, and a batch of two products reads them twice as fast as one.
-            halves = torch.bmm(rows.unflatten(0, (2, -1)), image.T.expand(2, -1, -1))
-            return halves.view(*weights.shape[:-2], 1, -1)
         # One large product, not many narrow ones.
-        return (image @ rows.T).unflatten(1, weights.shape[:-1]).movedim(0, -2)
+        return times_rows(image, weights.flatten(0, -2)).unflatten(1, weights.shape[:-1]).movedim(0, -2)
     return image @ weights.transpose(-1, -2)
 
 

@@ -55,6 +55,24 @@ def test_cache_and_logits_against_numpy():
     assert method.parameter_count(result.params) == 0
 
 
+def test_one_image_alone_gets_the_logits_it_gets_among_others():
+    """Alone, it adds up its likeness to the keys by their labels; padding, a key without a class, adds nothing."""
+    problem = tiny.tiny_problem()
+    run = tiny.tiny_run(config("tip-adapter"), 1)
+    (result,) = train_runs("tip-adapter", problem, [type(run)(run.config, run.seed, run.train, {})])
+    method, params = result.bind(problem), dict(result.params)
+    params["values"] = params["values"].clone()
+    params["values"][0, 1] = 0.0
+    prepared = method.prepare(params, 0)
+    together = method.logits(prepared, problem.features[:4])
+    assert not torch.equal(together, method.logits(method.prepare(result.params, 0), problem.features[:4]))
+    for i in range(4):
+        alone = method.logits(prepared, problem.features[i : i + 1])
+        torch.testing.assert_close(alone, together[:, :, i : i + 1], rtol=1e-5, atol=1e-5)
+        read = method.logits({**prepared, "values": torch.full_like(params["values"], torch.nan)}, problem.features[:1])
+        assert bool(read.isfinite().all())  # the large matrix of the labels is not read for it
+
+
 def reference_search(problem, keys, labels, images, targets, alpha, beta):
     """Every setting in turn; one must be strictly better to replace the best so far."""
     right = lambda a, b: int((tip_logits(problem, keys, labels, images, a, b).argmax(1) == targets).sum())  # noqa: E731
