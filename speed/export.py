@@ -19,11 +19,10 @@ import numpy as np
 from bayescal import FewShotClassifier
 from bayescal.data import Manifest, read_manifest
 from bayescal.data.transforms import Transform
-from bayescal.errors import BayescalError
 from bayescal.estimator.base_predictor import BasePredictor
 from bayescal.estimator.training_data import choose_training_data
 from bayescal.export import export_model
-from bayescal.export.check import CALIBRATION, Checked, Sample
+from bayescal.export.check import CALIBRATION, Checked, Sample, TooCostly
 from bayescal.export.folder import PRECISIONS
 from bayescal.export.reading import MODEL
 from bayescal.features.decode_process import fill
@@ -63,9 +62,10 @@ def measured(name: str, predictor: BasePredictor, sample: Sample, count: int) ->
             own = sample if precision == "int8" else Sample(sample.pixels[:count], sample.labels[:count])
             try:
                 checked = export_model(predictor, path, precision, sample=own)
-            except BayescalError as error:
-                print(f"{name}, {precision}: {error}")
-                results.append(Result(f"{name}, {precision}", float("nan"), unit="", notes={"refused": str(error)}))
+            except TooCostly as error:
+                print(f"{name}, {precision}: {error}", flush=True)
+                notes = {**error.checked.as_json(), "met": False, "refused": str(error)}
+                results.append(Result(f"{name}, {precision}", error.checked.largest_difference, unit="", notes=notes))
                 continue
             assert checked is not None
             size = (path / MODEL).stat().st_size / 1e6

@@ -1,6 +1,6 @@
 """Photographs, drawings and sketches as they are: the exported model says what the model says.
 
-`python -m speed.export` does the same in every precision, with a model of `auto` (`speed/results/export-cpu.json`).
+`python -m speed.export` does the same in every precision, with a model of `auto` (`speed/results/export-SET-cpu.json`).
 """
 
 import numpy as np

@@ -59,6 +59,14 @@ class Checked:
         )
 
 
+class TooCostly(BayescalError):
+    """A precision that answers fewer images right than it may; `checked` says how many."""
+
+    def __init__(self, message: str, checked: Checked):
+        super().__init__(message)
+        self.checked = checked
+
+
 def read_sample(predictor: BasePredictor, folder: Path, progress: bool = False) -> Sample:
     """The labelled images of a folder (or manifest) that can be read."""
     manifest = read_manifest(folder)
@@ -109,10 +117,11 @@ def checking(
         checked = compare(predictor, graph, sample, progress)
         lost = 100 * (checked.accuracy - checked.accuracy_exported)
         if lost > POINTS:
-            raise BayescalError(
+            raise TooCostly(
                 f"in {precision} the model answers {lost:.1f} points fewer of {checked.images:,} images right "
                 f"({checked.accuracy:.1%} → {checked.accuracy_exported:.1%}), and at most {POINTS} are allowed: "
-                f"nothing was written. Use --precision {'float16' if precision == 'int8' else 'float32'}"
+                f"nothing was written. Use --precision {'float16' if precision == 'int8' else 'float32'}",
+                checked,
             )
         if precision == "float32" and checked.largest_difference > CLOSE:
             raise BayescalError(
