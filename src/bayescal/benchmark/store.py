@@ -104,6 +104,7 @@ class Store:
                 'pip install "bayescal[postgres]")'
             ) from error
         self.owner = process_identity()
+        self._has_looked = False  # at its own file, for damage
 
     # --- records -----------------------------------------------------------------------------------------------------
 
@@ -149,8 +150,11 @@ class Store:
         """The rows whose keys a query finds, in its order.
 
         Read in parts, between which nothing is held: reading slowly (`bayescal records | less`) keeps no
-        process from writing.
+        process from writing. An index that lost a row hides its record: that some may be missing is said once.
         """
+        if not self._has_looked and (said := self._damage()):
+            warnings.warn(f"{said}. Records may be missing from what follows", BayescalWarning, stacklevel=4)
+        self._has_looked = True
         with self.engine.connect() as connection:
             keys = connection.execute(query).scalars().all()
         for start in range(0, len(keys), _IN_ONE_QUERY):
@@ -160,11 +164,9 @@ class Store:
 
     def verify(self) -> Verified:
         """Compare every record with its checksum, after the database has looked at its own file."""
-        if self.engine.dialect.name == "sqlite":
-            with self.engine.connect() as connection:
-                said = connection.execute(sql.text("PRAGMA integrity_check")).scalars().all()
-            if said != ["ok"]:
-                raise DataError(f"the database {shown(self.url)} is damaged: {'; '.join(map(str, said[:3]))}")
+        if said := self._damage():
+            raise DataError(said)
+        self._has_looked = True
         checked, damaged = [], []
         for entry in self.entries():
             if isinstance(entry, Record):
@@ -172,6 +174,17 @@ class Store:
             else:
                 damaged.append(entry)
         return Verified(sum(checked), len(checked) - sum(checked), tuple(damaged))
+
+    def _damage(self) -> str:
+        """What SQLite finds wrong with its own file, in words; nothing of other databases, which look after theirs."""
+        if self.engine.dialect.name != "sqlite":
+            return ""
+        with self.engine.connect() as connection:
+            said = connection.execute(sql.text("PRAGMA integrity_check(3)")).scalars().all()
+        if said == ["ok"]:
+            return ""
+        problems = "; ".join(str(line).removeprefix("*** in database main ***").strip() for line in said)
+        return f"the database {shown(self.url)} is damaged: {' '.join(problems.split())}"
 
     # --- claims ------------------------------------------------------------------------------------------------------
 
