@@ -28,9 +28,9 @@ from torch.nn import functional as F
 
 from bayescal.backbones import Backbone, load_backbone
 from bayescal.data import Manifest, few_shot_split, read_image, read_manifest
-from bayescal.estimator.fitting import zero_shot_features
+from bayescal.estimator.fitting import noise_features, zero_shot_features
 from bayescal.evaluation import metrics
-from bayescal.evaluation.familiarity import Familiarity, best_text, nearest
+from bayescal.evaluation.familiarity import Familiarity, closest, nearest
 from bayescal.features import FeatureBank
 from bayescal.methods import get_method
 from bayescal.methods.hyperparameters import default_config
@@ -46,16 +46,22 @@ METHODS = ("clip", "logistic-regression", "bayes-taskres", "tip-adapter")
 POSTERIOR = METHODS.index("bayes-taskres")
 KINDS = ("unseen classes", "another set", "noise and blanks", "spoilt photos")
 TITLES = {
-    "familiarity": "neighbours + text (familiarity)",
+    "familiarity": "neighbours + text − noise beyond 2 (familiarity)",
+    "neighbours+text": "neighbours + text",
     "neighbours": "mean cosine to 5 nearest",
     "neighbour": "cosine to the 5th nearest",
     "text": "largest cosine to a class text",
+    "noise": "− largest cosine to noise",
+    "length": "length of the feature",
     "mahalanobis": "Mahalanobis, shrunk covariance",
     "energy": "energy of zero-shot logits",
     "confidence": "confidence of the mean of four methods",
     "information": "mutual information (Bayes-TaskRes)",
     "disagreement": "disagreement of four methods",
     "mahalanobis+text": "Mahalanobis + text",
+    "neighbours+text+length": "neighbours + text + length of the feature",
+    "neighbours+text+noise": "neighbours + text − noise",
+    "same class": "5 nearest of a class + twice its text, best class",
     "all": "neighbours + text + mutual information + disagreement",
 }
 
@@ -153,9 +159,11 @@ def model_scores(probs: Tensor, information: Tensor) -> dict[str, Tensor]:
 @torch.no_grad()
 def scorer(problem: Problem, train: Tensor, texts: Tensor, backbone: Backbone) -> Callable[[Tensor], dict[str, Tensor]]:
     """Every score of images (N, D), learned from the training rows."""
+    noise = noise_features(backbone)
     features, labels, environments = problem.features[train], problem.labels[train], problem.environments[train]
     images, texts = F.normalize(features, dim=-1), F.normalize(texts, dim=-1)
-    ours = Familiarity.of(features, environments, texts)
+    ours = Familiarity.of(features, environments, texts, noise)
+    noise = F.normalize(noise, dim=-1)
     centres = torch.stack([images[labels == c].mean(0) for c in labels.unique()])
     precision = torch.from_numpy(LedoitWolf().fit((images - centres[labels]).numpy()).precision_).float()
 
@@ -163,26 +171,35 @@ def scorer(problem: Problem, train: Tensor, texts: Tensor, backbone: Backbone) -
         gaps = queries[:, None] - centres[None]
         return -torch.einsum("ncd,de,nce->nc", gaps, precision, gaps).amin(1)
 
+    def of_one_class(queries: Tensor, leave_out: Tensor | None) -> Tensor:
+        own = [labels == c for c in range(len(texts))]
+        each = [nearest(queries, images[at], None if leave_out is None else leave_out[:, at]) for at in own]
+        return (torch.stack(each, 1).nan_to_num(-1.0) + 2 * queries @ texts.T).amax(1)
+
     # One environment: ordinary folds in its place.
     groups = environments if len(environments.unique()) > 1 else torch.arange(len(train)) % 5
     present = groups.unique()
     with torch.enable_grad():
         ask = said(problem, train, [train[groups != e] for e in present], backbone)
 
-    def plain(queries: Tensor, leave_out: Tensor | None = None) -> dict[str, Tensor]:
+    def plain(features: Tensor, leave_out: Tensor | None = None) -> dict[str, Tensor]:
+        queries = F.normalize(features, dim=-1)
         cosines = queries @ images.T
         if leave_out is not None:
             cosines = cosines.masked_fill(leave_out, -1.0)
         return {
             "neighbours": nearest(queries, images, leave_out),
             "neighbour": cosines.topk(5, dim=1).values[:, -1],
-            "text": best_text(queries, texts),
+            "text": closest(queries, texts),
+            "noise": -closest(queries, noise),
+            "length": features.norm(dim=-1),
+            "same class": of_one_class(queries, leave_out),
             "mahalanobis": mahalanobis(queries),
             "energy": (problem.logit_scale * queries @ texts.T).logsumexp(1),
         }
 
     # What is usual, for sums of scores: training images, each asked of what did not see its environment.
-    usual = plain(images, groups[:, None] == groups[None, :])
+    usual = plain(features, groups[:, None] == groups[None, :])
     apart = {name: torch.zeros(len(train)) for name in ("confidence", "information", "disagreement")}
     for i, e in enumerate(present, start=1):
         own = groups == e
@@ -194,10 +211,10 @@ def scorer(problem: Problem, train: Tensor, texts: Tensor, backbone: Backbone) -
         return sum((scores[n] - usual[n].mean()) / usual[n].std().clamp(min=1e-6) for n in names)
 
     def score(queries: Tensor) -> dict[str, Tensor]:
-        found = plain(F.normalize(queries, dim=-1)) | model_scores(*ask(0, queries))
+        found = plain(queries) | model_scores(*ask(0, queries))
         return found | {
             "familiarity": ours(queries) - ours.threshold,  # below 0: called unfamiliar
-            "mahalanobis+text": summed(found, ("mahalanobis", "text")),
+            **{name: summed(found, name.split("+")) for name in TITLES if "+" in name},
             "all": summed(found, ("neighbours", "text", "information", "disagreement")),
         }
 

@@ -8,7 +8,7 @@ from sklearn.neighbors import NearestNeighbors
 from torch.nn import functional as F
 
 from bayescal.evaluation import familiarity
-from bayescal.evaluation.familiarity import Familiarity, best_text, nearest
+from bayescal.evaluation.familiarity import Familiarity, closest, nearest
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_the_mean_of_the_nearest_cosines():
     np.fill_diagonal(cosines, -np.inf)
     by_hand = np.sort(cosines, axis=1)[:, -5:].mean(1)
     assert nearest(images, images, leave_out).numpy() == pytest.approx(by_hand, abs=1e-6)
-    assert best_text(images, images[:3]).numpy() == pytest.approx((images @ images[:3].T).numpy().max(1), abs=1e-6)
+    assert closest(images, images[:3]).numpy() == pytest.approx((images @ images[:3].T).numpy().max(1), abs=1e-6)
 
 
 def test_fewer_than_five_to_compare_with_are_averaged_alone():
@@ -83,14 +83,39 @@ def test_false_alarms_on_training_images_are_as_promised(world):
     known, environments = draw(300, [0, 1, 2])
     judge = Familiarity.of(known, environments, texts)
     images = F.normalize(known, dim=-1)
-    b = best_text(images, F.normalize(texts, dim=-1))
+    b = closest(images, F.normalize(texts, dim=-1))
     for leave_out, share in (
         (torch.eye(300, dtype=torch.bool), familiarity.FALSE_ALARMS),
         (environments[:, None] == environments[None, :], familiarity.FALSE_ALARMS_ELSEWHERE),
     ):
         scores = torch.stack([nearest(images, images, leave_out), b], -1)
+        assert judge.scores(images, leave_out).equal(scores)
         flagged = familiarity.combine(scores, judge.mean, judge.deviation) < judge.threshold
         assert float(flagged.float().mean()) <= share + 1e-6
+
+
+def test_like_noise_counts_beyond_two_deviations_only(world):
+    """Noise that training images lie apart from makes nothing more familiar; what looks like it is unfamiliar."""
+    texts, draw, _ = world
+    known, environments = draw(300, [0, 1, 2])
+    noise = torch.randn(10, 32, generator=torch.Generator().manual_seed(3))
+    plain, judge = Familiarity.of(known, environments, texts), Familiarity.of(known, environments, texts, noise)
+    queries = torch.cat([draw(300, [0, 1, 2])[0], noise + 0.1])
+    z = (closest(F.normalize(queries, dim=-1), F.normalize(noise, dim=-1)) - judge.mean[2]) / judge.deviation[2]
+    assert judge(queries).numpy() == pytest.approx((plain(queries) - (z - 2).clamp(min=0)).numpy(), abs=1e-5)
+    assert float((judge(queries)[:300] == plain(queries)[:300]).float().mean()) > 0.9
+    assert bool((judge(queries)[300:] < judge.threshold).all())
+    assert bool((judge(queries)[300:] < plain(queries)[300:] - 5).all())
+
+
+def test_with_one_environment_fewer_of_its_images_are_unfamiliar(world):
+    """Nothing shows how another environment differs, so that the bar is lower."""
+    texts, draw, _ = world
+    known, _ = draw(300, [0])
+    judge = Familiarity.of(known, torch.zeros(300, dtype=torch.int64), texts)
+    alone = judge.scores(judge.images, torch.eye(300, dtype=torch.bool))
+    flagged = familiarity.combine(alone, judge.mean, judge.deviation) < judge.threshold
+    assert float(flagged.float().mean()) == pytest.approx(familiarity.FALSE_ALARMS_ALONE, abs=1 / 300)
 
 
 def test_many_images_are_sampled_for_what_is_usual(world, monkeypatch):

@@ -16,13 +16,12 @@ import torch
 from bayescal.backbones import Backbone
 from bayescal.data import Split, few_shot_split
 from bayescal.errors import BayescalWarning
-from bayescal.estimator.fitting import FitSettings, Material, check_words, encode, marked_split, zero_shot_features
+from bayescal.estimator.fitting import FitSettings, Material, check_words, encode, familiarity_of, marked_split
 from bayescal.estimator.labelled_images import LabelledImages
 from bayescal.estimator.members import MIXTURES
 from bayescal.estimator.predictor import StackedPredictor, member_predictor
 from bayescal.estimator.stacked_training import Case, Stacked, train_stacked
 from bayescal.evaluation.calibration import at_temperature, environment_prototypes, unsure_threshold
-from bayescal.evaluation.familiarity import Familiarity
 from bayescal.evaluation.scoring import evaluate
 from bayescal.features import FeatureBank
 from bayescal.features.content_index import ContentIndex
@@ -125,7 +124,7 @@ def stacked_predictor(
         weights=stacked.weights,
         threshold=_threshold(stacked),
         temperature=stacked.temperature,
-        familiarity=Familiarity.of(features, environments, zero_shot_features(backbone, images.class_words)),
+        familiarity=familiarity_of(backbone, features, environments, images.class_words),
         expected=stacked.expected(images.classes.tolist()),
         **shared,
     )

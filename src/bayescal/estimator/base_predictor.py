@@ -35,7 +35,8 @@ from bayescal.util.typed import read
 log = logging.getLogger(__name__)
 
 FEW_SHOT = "few-shot"  # the kind of models that say none
-FAMILIARITY = ("images", "texts", "mean", "deviation")  # the tensors of `Familiarity`
+FAMILIARITY = ("images", "texts", "mean", "deviation")  # the tensors of `Familiarity`, but for its noise
+NOISE = "familiarity/noise"
 
 Restore = Callable[[dict[str, Tensor], dict[str, Any], str | Path, str | None, str], "BasePredictor"]
 _kinds: dict[str, Restore] = {}
@@ -212,6 +213,7 @@ class BasePredictor(abc.ABC):
         tensors = {"environment_prototypes": self.prototypes}
         if (known := self.familiarity) is not None:
             tensors |= {f"familiarity/{name}": getattr(known, name) for name in FAMILIARITY}
+            tensors |= {} if known.noise is None else {NOISE: known.noise}
         return tensors | ({} if self.training is None else self.training.tensors())
 
     def description(self) -> dict[str, Any]:
@@ -250,7 +252,9 @@ class BasePredictor(abc.ABC):
             "temperature": config["temperature"],
             "familiarity": None
             if known is None
-            else Familiarity(*(tensors[f"familiarity/{name}"] for name in FAMILIARITY), threshold=known),
+            else Familiarity(
+                *(tensors[f"familiarity/{name}"] for name in FAMILIARITY), threshold=known, noise=tensors.get(NOISE)
+            ),
             "expected": None if expected is None else read(ExpectedAccuracy, expected),
             "training": TrainingImages.restore(tensors, config.get("training_images")),
             "record": config["training"],

@@ -171,8 +171,13 @@ def check_shared(tensors: Mapping[str, Tensor], config: Mapping[str, Any], path:
             images = _numbers(tensors, "familiarity/images", (None, dim))
             _expect(len(images) > 0, "familiarity/images: there are none")
             _numbers(tensors, "familiarity/texts", (n_classes, dim))
-            _numbers(tensors, "familiarity/mean", (2,))
-            deviation = _numbers(tensors, "familiarity/deviation", (2,))
+            with_noise = "familiarity/noise" in tensors  # older models compare with none
+            if with_noise:
+                noise = _numbers(tensors, "familiarity/noise", (None, dim))
+                _expect(len(noise) > 0, "familiarity/noise: there is none")
+            scores = 3 if with_noise else 2
+            _numbers(tensors, "familiarity/mean", (scores,))
+            deviation = _numbers(tensors, "familiarity/deviation", (scores,))
             _expect(bool((deviation > 0).all()), "familiarity/deviation: expected numbers above 0")
         if (about := config.get("training_images")) is not None:
             _check_images(tensors, about["train"], about["validation"], dim, n_classes, n_environments)

@@ -15,6 +15,7 @@ from bayescal.backbones import Backbone
 from bayescal.backbones.checks import check_prompts
 from bayescal.data import Split, few_shot_split
 from bayescal.data.splits import Hashes, without_copies
+from bayescal.data.synthetic.noise import noise_pictures
 from bayescal.errors import BayescalError, BayescalWarning, DataError
 from bayescal.estimator.artifact import AUTO
 from bayescal.estimator.drawing import Draw, draw_readable
@@ -35,6 +36,8 @@ from bayescal.training.problem import Problem
 from bayescal.training.runs import Run, RunResult, StackResult
 from bayescal.training.stack import train_runs
 from bayescal.util.console import messages
+
+NOISE = 24  # pictures of it that images are compared with
 
 
 @dataclass(frozen=True)
@@ -90,9 +93,7 @@ def learn_from(backbone: Backbone, names: LabelledImages, material: Material, se
             problem.features[train], problem.environments[train], len(problem.environment_words)
         ),
         samples=settings.samples,
-        familiarity=Familiarity.of(
-            problem.features[train], problem.environments[train], zero_shot_features(backbone, names.class_words)
-        ),
+        familiarity=familiarity_of(backbone, problem.features[train], problem.environments[train], names.class_words),
         training=material.kept,
     )
     accuracy = predictor.calibrate(
@@ -129,6 +130,19 @@ def zero_shot_features(backbone: Backbone, class_words: Sequence[str]) -> Tensor
     """Text features (C, D) of the classes in the backbone's own sentence."""
     prompts = [backbone.tokenize(backbone.defaults.template.replace("{}", words)) for words in class_words]
     return backbone.text.encode(prompts)
+
+
+def familiarity_of(
+    backbone: Backbone, features: Tensor, environments: Tensor, class_words: Sequence[str]
+) -> Familiarity:
+    """What is usual among training images (n, D), their environments (n,), classes and pictures of noise."""
+    noise = noise_features(backbone).to(features)
+    return Familiarity.of(features, environments, zero_shot_features(backbone, class_words), noise)
+
+
+def noise_features(backbone: Backbone) -> Tensor:
+    """Features (m, D) of pictures of noise, always the same."""
+    return FeatureBank(backbone, None).encode(noise_pictures(NOISE, backbone.preprocess.size)).features
 
 
 def check_words(backbone: Backbone, images: LabelledImages, settings: FitSettings) -> None:

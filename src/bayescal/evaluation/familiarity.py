@@ -2,73 +2,91 @@
 
     a(x) = mean cosine between x and its 5 nearest training images
     b(x) = largest cosine between x and the text feature of a class
-    familiarity(x) = ( z(a(x)) + z(b(x)) ) / √2,      z(v) = (v − mean) / deviation
+    c(x) = largest cosine between x and a picture of noise
+    familiarity(x) = ( z(a(x)) + z(b(x)) ) / √2 − max(0, z(c(x)) − 2),      z(v) = (v − mean) / deviation
 
 a is the k-nearest-neighbour score of Sun et al. (ICML 2022), with a mean over the neighbours where they take the k-th;
-b is maximum concept matching (Ming et al., NeurIPS 2022) without its softmax. Means and deviations, and the threshold
-below which an image is called unfamiliar, come from the training images: each compared with all others but itself, and
-each compared with those of other environments alone, so that a new environment by itself is not unfamiliar.
+b is maximum concept matching (Ming et al., NeurIPS 2022) without its softmax. c knows blank, blurred and noisy images;
+it counts only where an image is more like noise than nearly all training images are, because to be unlike noise makes
+nothing familiar. Means and deviations, and the threshold below which an image is called unfamiliar, come from the
+training images: each compared with all others but itself, and each compared with those of other environments alone, so
+that a new environment by itself is not unfamiliar. One environment cannot tell how another differs: there, fewer of its
+own images may be called unfamiliar.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from bayescal.engine.linear import times_rows
+
 NEIGHBOURS = 5
 # Shares of training images that may be called unfamiliar: compared with all others, and with other environments alone.
-FALSE_ALARMS, FALSE_ALARMS_ELSEWHERE = 0.05, 0.07
+FALSE_ALARMS, FALSE_ALARMS_ELSEWHERE = 0.05, 0.06
+FALSE_ALARMS_ALONE = 0.02  # compared with all others, where there is one environment
+LIKE_NOISE = 2.0  # deviations by which an image has to be more like noise than usual
 CALIBRATION = 10_000  # the most training images that mean, deviation and threshold are taken from
 CHUNK = 4096  # images compared with all training images at once
 
 
 @dataclass(frozen=True)
 class Familiarity:
-    """The training images and class texts to compare with, and what is usual."""
+    """The training images, class texts and noise to compare with, and what is usual."""
 
     images: Tensor  # (n, D), of length 1
     texts: Tensor  # (C, D), of length 1
-    mean: Tensor  # (2,): of a and b
-    deviation: Tensor  # (2,)
+    mean: Tensor  # (3,): of a, b and c
+    deviation: Tensor  # (3,)
     threshold: float
+    noise: Tensor | None = None  # (m, D), of length 1; None: there is no c, and mean and deviation are (2,)
 
     @classmethod
-    def of(cls, features: Tensor, environments: Tensor, texts: Tensor) -> "Familiarity":
-        """From training images (n, D) with their environments (n,), and class texts (C, D)."""
-        images, texts = F.normalize(features, dim=-1), F.normalize(texts, dim=-1)
-        alone = torch.arange(len(images), device=images.device)
-        usual = scores = cls._scores(images, texts, alone)
+    def of(cls, features: Tensor, environments: Tensor, texts: Tensor, noise: Tensor | None = None) -> "Familiarity":
+        """From training images (n, D) with their environments (n,), class texts (C, D) and pictures of noise (m, D)."""
+        images, alone = F.normalize(features, dim=-1), torch.arange(len(features), device=features.device)
+        noise = None if noise is None else F.normalize(noise, dim=-1)
+        unset = features.new_empty(0)
+        bare = cls(images, F.normalize(texts, dim=-1), unset, unset, -torch.inf, noise)
+        usual = scores = bare._usual(alone)
         several = len(environments.unique()) > 1
         if several:
-            usual = cls._scores(images, texts, environments)
+            usual = bare._usual(environments)
         mean, deviation = usual.mean(0), usual.std(0).clamp(min=1e-6)
-        threshold = combine(scores, mean, deviation).quantile(FALSE_ALARMS)
+        threshold = combine(scores, mean, deviation).quantile(FALSE_ALARMS if several else FALSE_ALARMS_ALONE)
         if several:
             threshold = torch.minimum(threshold, combine(usual, mean, deviation).quantile(FALSE_ALARMS_ELSEWHERE))
-        return cls(images, texts, mean, deviation, float(threshold))
+        return replace(bare, mean=mean, deviation=deviation, threshold=float(threshold))
 
-    @staticmethod
-    def _scores(images: Tensor, texts: Tensor, groups: Tensor) -> Tensor:
-        """a and b (m, 2) of training images, each compared with those of other groups (n,); of very many, a sample."""
+    def _usual(self, groups: Tensor) -> Tensor:
+        """Scores (m, 3) of training images, each compared with those of other groups (n,); of very many, a sample."""
+        images = self.images
         chosen = torch.arange(len(images), device=images.device)[:: -(-len(images) // CALIBRATION)]
-        parts = []
-        for part in chosen.split(CHUNK // 4):
-            same = groups[part, None] == groups[None, :]
-            parts.append(torch.stack([nearest(images[part], images, same), best_text(images[part], texts)], -1))
-        return torch.cat(parts)
+        parts = chosen.split(CHUNK // 4)
+        return torch.cat([self.scores(images[part], groups[part, None] == groups[None, :]) for part in parts])
+
+    def scores(self, directions: Tensor, leave_out: Tensor | None = None) -> Tensor:
+        """a, b and c (N, 3) of images (N, D) of length 1; `leave_out` as in `nearest`."""
+        found = [nearest(directions, self.images, leave_out), closest(directions, self.texts)]
+        if self.noise is not None:
+            found.append(closest(directions, self.noise))
+        return torch.stack(found, -1)
+
+    def of_directions(self, directions: Tensor) -> Tensor:
+        """Familiarity (N,) of images (N, D) of length 1."""
+        return combine(self.scores(directions), self.mean, self.deviation)
 
     def __call__(self, features: Tensor) -> Tensor:
         """Familiarity (N,) of images (N, D)."""
-        parts = []
-        for chunk in F.normalize(features, dim=-1).split(CHUNK):
-            scores = torch.stack([nearest(chunk, self.images), best_text(chunk, self.texts)], -1)
-            parts.append(combine(scores, self.mean, self.deviation))
+        parts = [self.of_directions(chunk) for chunk in F.normalize(features, dim=-1).split(CHUNK)]
         return torch.cat(parts) if parts else features.new_empty(0)
 
     def to(self, device: torch.device) -> "Familiarity":
         parts = (value.to(device) for value in (self.images, self.texts, self.mean, self.deviation))
-        return Familiarity(*parts, threshold=self.threshold)
+        return Familiarity(
+            *parts, threshold=self.threshold, noise=None if self.noise is None else self.noise.to(device)
+        )
 
 
 def nearest(queries: Tensor, images: Tensor, leave_out: Tensor | None = None) -> Tensor:
@@ -76,18 +94,20 @@ def nearest(queries: Tensor, images: Tensor, leave_out: Tensor | None = None) ->
 
     With fewer than five to count, the mean is over these; with none, NaN.
     """
-    cosines = queries @ images.T
+    cosines = times_rows(queries, images)
     if leave_out is not None:
         cosines = cosines.masked_fill(leave_out, -torch.inf)
     found = cosines.topk(min(NEIGHBOURS, len(images)), dim=1).values
     return found.masked_fill(found == -torch.inf, torch.nan).nanmean(1)
 
 
-def best_text(queries: Tensor, texts: Tensor) -> Tensor:
-    """Largest cosine (N,) with a class text (C, D)."""
-    return (queries @ texts.T).amax(1)
+def closest(queries: Tensor, references: Tensor) -> Tensor:
+    """Largest cosine (N,) of queries (N, D) with references (m, D)."""
+    return times_rows(queries, references).amax(1)
 
 
 def combine(scores: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
-    """Of scores (N, 2), in deviations from the mean: (N,)."""
-    return ((scores - mean) / deviation).sum(-1) / 2**0.5
+    """Familiarity (N,) from scores (N, 2 or 3)."""
+    z = (scores - mean) / deviation
+    familiar = z[..., :2].sum(-1) / 2**0.5
+    return familiar if z.shape[-1] == 2 else familiar - (z[..., 2] - LIKE_NOISE).clamp(min=0)

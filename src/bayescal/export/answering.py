@@ -14,7 +14,6 @@ from bayescal.errors import BayescalError
 from bayescal.estimator.base_predictor import BasePredictor
 from bayescal.estimator.predictor import MethodPredictor, StackedPredictor
 from bayescal.evaluation.calibration import at_temperature
-from bayescal.evaluation.familiarity import best_text, combine, nearest
 from bayescal.evaluation.stacking import mixture
 
 SMALLEST = 1e-30  # probabilities below it add nothing to an entropy
@@ -84,11 +83,7 @@ class FeatureAnswers(nn.Module):
         probs, information, disagreement = self.belief(features)
         directions = F.normalize(features, dim=-1)
         known = self.familiar
-        if known is None:
-            familiarity = torch.full_like(information, torch.nan)
-        else:
-            scores = torch.stack([nearest(directions, known.images), best_text(directions, known.texts)], -1)
-            familiarity = combine(scores, known.mean, known.deviation)
+        familiarity = torch.full_like(information, torch.nan) if known is None else known.of_directions(directions)
         environment = (directions @ self.prototypes.T).argmax(1)
         return Answers(probs, entropy(probs), information, disagreement, familiarity, environment)
 

@@ -36,7 +36,9 @@ def everything() -> dict[str, Any]:
     labels, environments = np.arange(18) % 3, np.arange(18) // 3 % 2
     directions = torch.nn.functional.normalize(FEATURES, dim=-1)
     return {
-        "familiarity": Familiarity.of(FEATURES[:12], torch.from_numpy(environments[:12]), torch.eye(3, 12)),
+        "familiarity": Familiarity.of(
+            FEATURES[:12], torch.from_numpy(environments[:12]), torch.eye(3, 12), torch.ones(2, 12)
+        ),
         "expected": ExpectedAccuracy(0.8, 0.6, 0.9, 0.9, 0.85, "photo", 0.7),
         "training": TrainingImages(
             directions, FEATURES.norm(dim=-1), np.zeros((18, 32), np.uint8), tuple(f"/{i}.png" for i in range(18)),
@@ -169,6 +171,7 @@ SHARED = {
         },
         "familiarity/images": {"gone": None, "cut": lambda t: t[:, :-1], "none": lambda t: t[:0], "nan": nan},
         "familiarity/texts": {"gone": None, "more": lambda t: torch.cat([t, t])},
+        "familiarity/noise": {"gone": None, "cut": lambda t: t[:, :-1], "none": lambda t: t[:0], "nan": nan},
         "familiarity/mean": {"gone": None, "scalar": lambda t: t[0]},
         "familiarity/deviation": {"long": lambda t: t.repeat(2), "zero": torch.zeros_like},
         "training/images": {"gone": None, "fewer": lambda t: t[:-1], "cut": lambda t: t[:, :-1]},
@@ -238,6 +241,17 @@ def test_what_is_not_spoiled_is_read_and_answers(answer, kind):
 
 def test_without_what_is_prepared_it_answers_too(answer):
     assert answer("one", UNPREPARED).probabilities.shape == (18, 3)
+
+
+def test_a_model_that_compares_with_no_noise_is_read_and_answers(answer):
+    """As those are that were saved before there was any."""
+
+    def without_noise(config: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        del tensors["familiarity/noise"]
+        for name in ("mean", "deviation"):
+            tensors[f"familiarity/{name}"] = tensors[f"familiarity/{name}"][:2].clone()
+
+    assert np.isfinite(answer("auto", without_noise).familiarity).all()
 
 
 @pytest.mark.parametrize("name", FORGED)

@@ -96,9 +96,10 @@ def test_what_to_expect(auto):
     assert expected.sentence().startswith("In an environment it has not seen, expect about")
 
 
-def test_noise_is_unfamiliar(auto, fresh):
+def test_noise_and_blanks_are_unfamiliar(auto, fresh):
     noise = [np.random.default_rng(i).integers(0, 256, (64, 64, 3), dtype=np.uint8) for i in range(5)]
-    assert set(auto.predict_selective(noise)) == {"unfamiliar"}
+    plain = [np.full((64, 64, 3), grey, dtype=np.uint8) for grey in (0, 90, 255)]
+    assert set(auto.predict_selective([*noise, *plain])) == {"unfamiliar"}
     assert "unfamiliar" not in auto.predict_selective(fresh.images).tolist()[:3]
 
 
