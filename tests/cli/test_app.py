@@ -73,3 +73,17 @@ def test_wrong_usage_is_answered_with_exit_code_2(arguments, named):
     assert result.code == 2
     assert named in result.err
     assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fit", "folder", "-o", "m", "--draws", "5"], "Error: --draws is called --samples now\n"),
+        (["bench", "main", "--data", "folder", "--rows=8"], "Error: --rows is called --max-runs now\n"),
+        (["bench", "main", "--data", "folder", "--draws", "5"], "No such option: --draws"),  # it never had it
+    ],
+)
+def test_old_words_are_answered_with_the_new_one(arguments, message):
+    result = run(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert result.err == message or (not message.endswith("\n") and message in result.err)

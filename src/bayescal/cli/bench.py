@@ -94,7 +94,7 @@ def bench(
     ] = None,
     max_runs: Annotated[
         int,
-        typer.Option("--max-runs", "--rows", min=1, help="Most runs in one stack; fewer need less memory."),
+        typer.Option(min=1, help="Most runs in one stack; fewer need less memory."),
     ] = 256,
     cache: Cache = None,
     device: Device = "auto",

@@ -18,6 +18,7 @@ from bayescal.errors import BayescalError, BayescalWarning
 from bayescal.util.tensor_file import refused_by_disk
 
 USER_ERROR, BUG, INTERRUPTED = 2, 1, 130
+RENAMED_OPTIONS = {"--draws": "--samples", "--rows": "--max-runs"}  # what version 0.1 called them
 RESUMABLE = ("fit", "evaluate", "bench")
 SHOWN_NOTES = 12  # a data set with 200 classes could have a note about each of them
 
@@ -60,6 +61,9 @@ def reported(ctx: Any) -> Iterator[None]:
             say("Error", message, "bold red")
             raise typer.Exit(USER_ERROR) from error
         if _is_usage_error(error):
+            if message := _renamed(error):
+                say("Error", message, "bold red")
+                raise typer.Exit(USER_ERROR) from error
             raise
         traceback.print_exc()
         say("Bug", "this should not happen. Please report it with the lines above.", "bold red")
@@ -134,6 +138,14 @@ def _refusal(error: Exception) -> str | None:
 def _is_usage_error(error: Exception) -> bool:
     # By name: Typer carries a click of its own, which is not the one that can be imported.
     return any(cls.__name__ == "ClickException" for cls in type(error).__mro__)
+
+
+def _renamed(error: Any) -> str | None:
+    """What to say of an option that the command does not have, if it has it under another name."""
+    asked = getattr(error, "option_name", "")
+    now = RENAMED_OPTIONS.get(asked)
+    has_it = now is not None and any(now in option.opts for option in error.ctx.command.params)
+    return f"{asked} is called {now} now" if has_it else None
 
 
 def _debug_traceback() -> None:
