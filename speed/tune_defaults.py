@@ -86,6 +86,7 @@ SETTINGS: dict[str, list[Config]] = {
     "tip-adapter": [*SEARCHED, *product(alpha=[1.0, 3.0, 10.0], beta=[2.0, 5.5, 10.0], **FIXED)],
     "tip-adapter-f": [*SEARCHED, *product(alpha=[1.0, 3.0], beta=[2.0, 5.5], **FIXED)],
     "erm": product(learning_rate=[3e-4, 1e-3], weight_decay=[0.0, 1e-2, 0.1], epochs=[15, 50]),
+    "irm-games": product(epochs=[100, 400, 800], learning_rate=[1e-4, 3e-4, 1e-3]),
     "logistic-regression": product(strength=[1.0, 10.0, 100.0], around=["text", "zero"]),
 }
 

@@ -132,6 +132,28 @@ def test_a_run_ends_where_its_training_accuracy_falls_to_chance():
     assert bool(stopped[first:, 0].all())  # for good
 
 
+def test_a_run_that_wavers_on_its_way_up_goes_on():
+    """Above the threshold 0.4 and below it again before 0.47 = 1/3 + 0.2 · 2/3: learning goes on."""
+    wavering = [[0.45, 0.45]] * 12 + [[0.3, 0.3]] * 5
+    mean = 1 / 3
+    means = [mean := 0.9 * mean + 0.1 * accuracy for accuracy, _ in wavering]
+    assert max(means) > 0.41
+    assert means[-1] < 0.39
+    assert not watched(wavering + [[0.9, 0.9]] * 20).any()
+
+
+def test_a_small_rate_has_the_time_to_learn():
+    """At the default length and a rate of the search's lower half, training images are learned."""
+    problem = tiny.tiny_problem()
+    config = default_config(get_method("irm-games").space, tiny.Defaults, learning_rate=1e-4)
+    runs = [tiny.tiny_run(config, seed) for seed in (1, 2, 3)]
+    right = []
+    for run, result in zip(runs, train_runs("irm-games", problem, runs), strict=True):
+        probs = result.predict(problem, problem.features[run.train], samples=0, checkpoint="last").probs[0]
+        right.append(probs.argmax(-1) == problem.labels[run.train])
+    assert torch.cat(right).float().mean() > 0.9  # after half of it 0.74
+
+
 def test_a_run_that_has_not_learned_yet_goes_on():
     assert not watched([[0.3, 0.35]] * 100).any()
     assert not watched([[0.9, 0.9]] * 20 + [[0.0, 0.0]] * 80, stop_below=0.0).any()  # switched off

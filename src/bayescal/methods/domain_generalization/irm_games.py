@@ -26,6 +26,7 @@ from bayescal.methods.domain_generalization.network import Heads, Network
 from bayescal.methods.hyperparameters import Space, number, setting
 
 MEMORY = 0.9  # of the running mean of the training accuracy, from step to step
+LEARNED = 2.0  # a run has learned where it is so many times as far above chance as the threshold that ends it
 
 
 class IRMGames(VisualMethod):
@@ -34,13 +35,13 @@ class IRMGames(VisualMethod):
     learns = "a two-layer representation of image features and a classifier per environment"
     cost = "one pass of the network, one head per environment; a round of all players takes E + 1 steps"
     citation = "Ahuja et al., Invariant Risk Minimization Games, ICML 2020"
-    version = 3  # since players have their own Adams, the representation its rate, and runs an end
+    version = 4  # since a run has to learn before it can end, and has the time to
     capturable = False  # players move in turn
     # The state of the stopping rule, (R,) each; the last two are 0 or 1.
     frozen = ("train_accuracy", "has_learned", "has_stopped")
     space: ClassVar[Space] = {
         **VISUAL,
-        "epochs": setting(100),
+        "epochs": setting(800),
         "representation_rate": setting(0.1),  # of the learning rate
         "stop_below": number(0.1),  # of the way from chance to 1; 0: no run ends early
     }
@@ -94,10 +95,10 @@ class IRMGames(VisualMethod):
         """Take a batch's accuracy (R,) into the running mean, and end the runs whose mean has fallen too low."""
         mean, learned, stopped = params["train_accuracy"], params["has_learned"], params["has_stopped"]
         chance = 1 / self.network.n_classes
-        above_chance = self.runs["stop_below"]
-        low = (mean.lerp_(accuracy, 1 - MEMORY) < chance + above_chance * (1 - chance)) & (above_chance > 0)
-        stopped.copy_(torch.maximum(stopped, learned * low))
-        learned.copy_(torch.maximum(learned, (~low).to(learned)))
+        end = self.runs["stop_below"] * (1 - chance)  # how far above chance a run that has learned must stay
+        gained = mean.lerp_(accuracy, 1 - MEMORY) - chance
+        stopped.copy_(torch.maximum(stopped, learned * ((gained < end) & (end > 0))))
+        learned.copy_(torch.maximum(learned, (gained >= LEARNED * end).to(learned)))
 
     def stopped(self, params: Params) -> Tensor:
         return params["has_stopped"] > 0
