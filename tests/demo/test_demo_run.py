@@ -174,10 +174,13 @@ def test_sentences_follow_the_numbers():
     assert "No word tells" in said
     assert "bayes-cal reads 81 %" in said
     assert "raises its accuracy: 70 % of all, 90 % of the 50 %" in said
+    assert said.endswith("To take from it: a few labels in several styles teach what no word says.")
     worse = {**place, "bayes-cal": of("bayes-cal", 0.4, 0.42, 0.41), "clip": of("clip", 0.5, 0.5, 0.5)}
     said = words.new_place({"brick, never seen": worse}, 0.2, 12)
     assert "already reads 50 %" in said
     assert "Bayes-CAL reads 41 %, clearly behind fit (−29.0 ± 0.6 points)" in said
+    known = {**place, "clip": of("clip", 0.8, 0.8, 0.8)}
+    assert words.new_place({"brick, never seen": known}, 0.2, 12).endswith("little that the words do not say.")
 
 
 def test_one_seed_has_no_error():
@@ -192,10 +195,13 @@ def test_who_falls_for_the_colour():
     said = words.lying_cue({AS_TRAINED: before, REVERSED: after})
     assert said.startswith("With the paints exchanged, erm (90 % → 50 %) falls for the colour; clip")
     assert "bayes-cal (90 % → 89 %) and fit (90 % → 89 %) hold." in said
+    assert "To take from it: what starts from the class names holds" in said
     all_fall = {name: of(name, 0.5, 0.51) for name in names}
     said = words.lying_cue({AS_TRAINED: before, REVERSED: all_fall})
     assert "fall for the colour. Bayes-CAL is level with" in said
     assert "hold" not in said
+    assert said.endswith("try the model on images without it before you trust it.")
+    assert words.lying_cue({AS_TRAINED: before, REVERSED: before}).endswith("misleads none of them.")
 
 
 # --- what is committed -----------------------------------------------------------------------------------------------
@@ -223,6 +229,14 @@ def test_committed_sentences_are_those_of_the_committed_numbers():
     for question in (place, cue):
         for methods in question["tests"].values():
             assert {len(own["accuracy"]) for own in methods.values()} == {len(content["seeds"])}
+
+
+def test_committed_numbers_were_made_with_today_s_settings():
+    """A default that changes makes them another demo's: `bayescal demo` is run again and its files are copied."""
+    mini = load_backbone("mini")
+    for question in committed()["questions"].values():
+        methods = next(iter(question["tests"].values()))
+        assert question["settings"] == {name: run.settings(name, mini) for name in methods}
 
 
 def test_readme_says_what_came_out():

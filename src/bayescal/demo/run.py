@@ -18,14 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayescal.backbones import load_backbone
+from bayescal.backbones import Backbone, load_backbone
 from bayescal.data import read_image
 from bayescal.demo import words
-from bayescal.demo.compare import Outcomes, compare
-from bayescal.demo.scenes import LYING_CUE, NEW_PLACE, Question, Scene, prepare
+from bayescal.demo.compare import Outcomes, compare, configs
+from bayescal.demo.scenes import FIT, LYING_CUE, NEW_PLACE, Question, Scene, prepare
 from bayescal.errors import DataError
 from bayescal.estimator.artifact import check_output
+from bayescal.estimator.members import MEMBERS, STEPS
 from bayescal.estimator.prediction import Prediction
+from bayescal.methods import get_method
 from bayescal.report.plots import BarPanel, ImageRow, demo_figure, save_figure
 from bayescal.util.atomic import write_text
 from bayescal.util.console import console as new_console
@@ -65,7 +67,7 @@ def run_demo(
     save_figure(picture(questions, outcomes, sentences, answers), output / "demo.png")
     model.save(output / "model", overwrite=force)
     seconds = round(time.perf_counter() - started)
-    write_text(output / "results.json", results(questions, outcomes, sentences, seeds))
+    write_text(output / "results.json", results(questions, outcomes, sentences, seeds, backbone))
     scene = questions[0].scene(seeds[0])
     example = Path(scene.manifest.paths[int(scene.tests[questions[0].headline][0])]).parent
     console.print(f"Picture: {output / 'demo.png'}   ({seconds} s in all)\nPredict with the model that fit made:\n")
@@ -194,8 +196,9 @@ def results(
     outcomes: Mapping[str, Outcomes],
     sentences: Mapping[str, str],
     seeds: Sequence[int],
+    backbone: Backbone,
 ) -> str:
-    """Every number of the demo, as JSON."""
+    """Every number of the demo, as JSON, and the settings that it was made with."""
     content: dict[str, Any] = {"seeds": list(seeds), "questions": {}}
     for question in questions:
         content["questions"][question.key] = {
@@ -203,12 +206,20 @@ def results(
             "chance": question.chance,
             "labelled": question.labelled,
             "sentence": sentences[question.key],
+            "settings": {method: settings(method, backbone) for method in question.methods},
             "tests": {
                 test: {method: asdict(own) for method, own in by_method.items()}
                 for test, by_method in outcomes[question.key].items()
             },
         }
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def settings(method: str, backbone: Backbone) -> dict[str, Any]:
+    """What a method is: numbers that were made with other settings are not those of today's demo."""
+    if method == FIT:
+        return {"steps": STEPS, "members": {own.name: [own.method, dict(own.options)] for own in MEMBERS}}
+    return {"version": get_method(method).version, "tried": configs(method, backbone)}
 
 
 def _check_output(output: Path, force: bool) -> None:

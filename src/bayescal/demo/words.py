@@ -1,4 +1,4 @@
-"""One sentence on each question, worded by what came out."""
+"""What came out of each question, and one sentence on what to take from it, both worded by the numbers."""
 
 from collections.abc import Mapping
 
@@ -7,6 +7,7 @@ from bayescal.demo.scenes import AS_TRAINED, FIT, REVERSED
 from bayescal.evaluation.statistics import mean_and_error, student_t
 
 FALL = 0.1  # a method that loses more than this to the colour has fallen for it
+GAIN = 0.1  # labels that add less than this to zero-shot teach little
 
 
 def percent(share: float) -> str:
@@ -43,7 +44,12 @@ def new_place(outcomes: Outcomes, chance: float, labelled: int) -> str:
     if best is not ours:
         says += f"; Bayes-CAL reads {percent(ours.mean()[0])}, {against(ours, best)}"
     coverage, right = fitted.mean("coverage")[0], fitted.mean("selective")[0]
-    return f"{says}. {_abstaining(fitted, coverage, right)}"
+    lesson = (
+        "a few labels in several styles teach what no word says"
+        if best.mean()[0] > zero.mean()[0] + GAIN
+        else "these labels teach little that the words do not say"
+    )
+    return f"{says}. {_abstaining(fitted, coverage, right)} To take from it: {lesson}."
 
 
 def _words(zero: Outcome, chance: float) -> str:
@@ -81,7 +87,15 @@ def lying_cue(outcomes: Outcomes) -> str:
     best = max(rivals, key=lambda own: own.mean()[0])
     worst = min(rivals, key=lambda own: own.mean()[0])
     compared = [against(ours, worst)] + ([against(ours, best)] if best is not worst else [])
-    return f"{''.join(parts)}. Bayes-CAL is {' and '.join(compared)}."
+    return f"{''.join(parts)}. Bayes-CAL is {' and '.join(compared)}. To take from it: {_lesson(set(fallen))}."
+
+
+def _lesson(fallen: set[str]) -> str:
+    if not fallen:
+        return "a cue of this strength misleads none of them"
+    if fallen == {"erm"}:  # the one that does not know the classes' names
+        return "what starts from the class names holds where a network that sees the images alone follows the cue"
+    return "where a cue may lie, try the model on images without it before you trust it"
 
 
 def _verb(names: Mapping[str, float] | list[str], verb: str) -> str:
