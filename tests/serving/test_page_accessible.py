@@ -41,10 +41,11 @@ def test_images_with_answers_and_one_of_them_in_the_panel(looking, made):
     expect(looking.locator(".near li")).to_have_count(8)
     assert violations(looking) == []
     looking.locator("#download summary").click()
+    expect(looking.get_by_role("link", name="CSV")).to_be_visible()
+    assert violations(looking) == []
     looking.locator("#search").fill("nothing has this name")
     expect(looking.locator("#nothing")).to_be_visible()
     assert violations(looking) == []
-    looking.locator("#download summary").click()
 
 
 def test_labelled_images_the_list_of_classes_and_what_is_said_of_them(looking, made):

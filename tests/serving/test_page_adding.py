@@ -18,6 +18,7 @@ def stocked(tmp_path_factory):
 def first(context, running, made):
     """A page with the 500 images, added as a person adds them."""
     page = opened(context, running)
+    expect(page.locator("#tells")).to_contain_text("It tells apart dog, guitar and house, and says how sure it is.")
     page.locator("#files").set_input_files(made.new)
     shown(page, "all", MANY)
     return page

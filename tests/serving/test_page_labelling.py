@@ -169,9 +169,15 @@ def test_teaching_shows_before_and_after_and_can_be_undone(page, made, running, 
     assert len(taught.training) == len(made.classifier.predictor_.training) + 28
     find(page, made.new[70].name)
     expect(page.locator("#panel .badge.learned")).to_be_visible()
+    expect(page.locator(".near li")).to_have_count(8)
+    refused = []
+    page.on("response", lambda answer: refused.append(answer.url) if answer.status >= 400 else None)
     page.get_by_role("button", name="Undo teaching").click()
     expect(page.locator("#model-name")).not_to_contain_text("taught")
     expect(page.locator("#teach")).to_contain_text("28 labels")
+    expect(outcome).to_contain_text("Undone: the model before answers again")
+    expect(page.locator(".near li")).to_have_count(8)
+    assert refused == []  # no picture that the model before does not have was asked for
     assert BasePredictor.load(running.model, made.classifier.backbone).record == made.classifier.record_
 
 
@@ -180,7 +186,6 @@ def test_downloads(page, made, tmp_path):
         page.locator("#download summary").click()
         with page.expect_download() as saved:
             page.get_by_role("link", name=name).click()
-        page.locator("#download summary").click()
         saved.value.save_as(tmp_path / saved.value.suggested_filename)
         return tmp_path / saved.value.suggested_filename
 

@@ -12,6 +12,9 @@ const waiting = [];
 const refusals = [];
 let total = 0;
 let done = 0;
+let refused = 0;
+let before = new Set(); // images that were there
+let seen = new Set(); // images of these files
 let busy = 0;
 let planned = 0;
 
@@ -21,7 +24,11 @@ export const isAdding = () => busy > 0 || waiting.length > 0;
 export function add(files) {
   const own = [...files].filter((file) => !file.name.startsWith("."));
   if (!own.length) return;
-  if (!isAdding()) { total = 0; done = 0; }
+  if (!isAdding()) {
+    total = done = refused = 0;
+    before = new Set(known.images.keys());
+    seen = new Set();
+  }
   total += own.length;
   waiting.push(...own);
   draw();
@@ -39,7 +46,7 @@ async function work() {
   busy -= 1;
   if (!busy) {
     await refresh();
-    announce(`${count(done - refusals.length > 0 ? done : 0, "image")} added`);
+    announce(`${count([...seen].filter((id) => !before.has(id)).length, "image")} added. ${again()}`);
     draw();
   }
 }
@@ -56,7 +63,7 @@ async function send(file) {
     const body = file.size > known.maxUpload ? await shrunk(file) : file;
     for (;;) {
       try {
-        await upload(body, name);
+        seen.add((await upload(body, name)).id);
         return;
       } catch (error) {
         if (!(error instanceof Silent || error.wait)) throw error;
@@ -65,6 +72,7 @@ async function send(file) {
       }
     }
   } catch (error) {
+    refused += 1;
     refuse(name, error instanceof Refused ? error.message : `${name}: cannot be read (${error.message})`);
   }
 }
@@ -88,8 +96,15 @@ function refuse(name, reason) {
   show($("refused"), true);
 }
 
+/** How many files were copies of one another, or of what was there. */
+function again() {
+  const copies = done - refused - [...seen].filter((id) => !before.has(id)).length;
+  return copies > 0 ? `${count(copies, "file")} left out: the same images are here already.` : "";
+}
+
 function draw() {
   show($("adding"), isAdding());
+  say($("adding-note"), isAdding() ? "" : again());
   $("adding-bar").max = total;
   $("adding-bar").value = done;
   say($("adding-text"), `${done.toLocaleString("en")} of ${count(total, "image")}`);

@@ -13,6 +13,8 @@ import { drawTeach } from "./teach.js";
 import { startTheme } from "./theme.js";
 import { chosen, classes, counts, view, VIEWS } from "./view.js";
 
+const SPOKEN = 100; // characters that names of classes take in a sentence
+
 let tab = "images";
 let queued = ""; // what the queue was asked for
 
@@ -29,6 +31,7 @@ function draw() {
   say($("model-name"), `${name}${number ? ` · taught, version ${number}` : ""} · ${count(own.length, "class")} · ${count(environments.length, "environment")}`);
   document.body.classList.toggle("empty", known.images.size === 0);
   show($("filters"), known.images.size > 0);
+  say($("tells"), `It tells apart ${listed(own)}, and says how sure it is. Images stay on the machine of this server.`);
   drawViews();
   drawClasses();
   showImages(chosen());
@@ -37,6 +40,14 @@ function draw() {
   drawTeach();
   if (tab === "quality") drawQuality();
   if (view.which === "next") askQueue();
+}
+
+/** Names in a sentence, and how many are left out. */
+function listed(names) {
+  let length = 0;
+  const first = names.filter((name, i) => (length += name.length + 2) <= SPOKEN || i === 0);
+  const last = names.length > first.length ? `${(names.length - first.length).toLocaleString("en")} more` : first.pop();
+  return first.length ? `${first.join(", ")} and ${last}` : last;
 }
 
 function drawViews() {
@@ -54,7 +65,7 @@ function drawClasses() {
   const names = classes();
   if (select.dataset.print === names.join("\n")) return;
   select.dataset.print = names.join("\n");
-  select.replaceChildren(h("option", { value: "" }, "all"), ...names.map((name) => h("option", { value: name }, name)));
+  select.replaceChildren(h("option", { value: "" }, "all answers"), ...names.map((name) => h("option", { value: name }, name)));
   select.value = names.includes(view.class) ? view.class : (view.class = "");
 }
 
@@ -120,15 +131,16 @@ function startTabs() {
 
 function startHelp() {
   const keys = [
-    ["1 … 9", "label the image with that class, and go on to the next"], ["A … Z", "type another class, also a new one"],
-    ["Enter", "confirm the answer"], ["⌫", "take the label back"], ["Ctrl Z", "undo the last label"],
-    ["← ↑ → ↓", "move"], ["Shift + arrows, Ctrl + click, Ctrl A", "select several, and label them at once"],
-    ["/", "search"], ["Esc", "close, or give up the selection"],
+    [["1 … 9"], "label the image with that class, and go on to the next"],
+    [["A … Z"], "type another class, also a new one"],
+    [["Enter"], "confirm the answer"], [["⌫"], "take the label back"], [["Ctrl Z"], "undo the last label"],
+    [["← ↑ → ↓"], "move"], [["Shift ← ↑ → ↓", "Ctrl click", "Ctrl A"], "select several, and label them at once"],
+    [["/"], "search"], [["Esc"], "close, or give up the selection"],
   ];
   const meanings = VIEWS.filter(([name]) => ["unsure", "unfamiliar"].includes(name));
   $("help").append(
-    h("h2", { id: "help-title" }, "Keys and meanings"),
-    h("dl", { class: "keys" }, keys.flatMap(([key, what]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)])),
+    h("h2", { id: "help-title", tabindex: "-1", autofocus: true }, "Keys and meanings"),
+    h("dl", { class: "keys" }, keys.flatMap(([own, what]) => [h("dt", {}, own.map((key) => h("kbd", {}, key))), h("dd", {}, what)])),
     h("dl", {}, meanings.flatMap(([name, text, what]) => [h("dt", {}, h("span", { class: `badge ${name}` }, text)), h("dd", {}, what)])),
     h("p", { class: "quiet", id: "help-kept" }),
     h("button", { type: "button", class: "main", onclick: () => $("help").close() }, "Close"));
@@ -142,10 +154,24 @@ function startHelp() {
   });
 }
 
+/** The list of downloads closes as lists do: after a choice, by Escape, when one goes elsewhere. */
+function startDownload() {
+  const menu = $("download");
+  const close = () => { menu.open = false; };
+  menu.querySelector("ul").addEventListener("click", close);
+  menu.addEventListener("focusout", (event) => { if (event.relatedTarget && !menu.contains(event.relatedTarget)) close(); });
+  document.addEventListener("pointerdown", (event) => { if (!menu.contains(event.target)) close(); });
+  menu.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !menu.open) return;
+    close();
+    menu.querySelector("summary").focus();
+  });
+}
+
 function startPanelKeys() {
   document.addEventListener("keydown", (event) => {
-    const here = event.target === document.body || event.target.closest("#panel, .tile");
-    if (event.key === "Escape" && here && !$("panel").hidden && !document.querySelector("dialog[open]")) {
+    const elsewhere = event.target.closest("input:not(#panel input), select, dialog, .menu");
+    if (event.key === "Escape" && !elsewhere && !$("panel").hidden) {
       const id = currentImage();
       openPanel(null);
       document.querySelector(`.tile[data-id="${id}"]`)?.focus({ preventScroll: true });
@@ -163,6 +189,7 @@ startAdding();
 startCamera();
 startLabelling();
 startPanelKeys();
+startDownload();
 onFailure((sentence) => {
   say($("toast-text"), sentence);
   show($("toast"), true);

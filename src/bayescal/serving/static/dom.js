@@ -86,4 +86,5 @@ export function startTips() {
   document.addEventListener("focusout", leave);
   document.addEventListener("scroll", leave, true);
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") leave(); });
+  document.addEventListener("click", (event) => { if (event.target.closest("button")) leave(); }); // what it does is seen now
 }

@@ -99,9 +99,9 @@ function fillTile(tile, entry, i) {
   marks.replaceChildren(...badges(entry));
   tile.querySelector(".said").replaceChildren(
     ...(label
-      ? [spoken("your label:"), h("span", { class: "yours" }, `✓ ${label.class}`),
-        wrong && spoken("instead of"), wrong && h("s", { class: "quiet" }, answer.class)]
-      : [h("span", { class: "class" }, answer.class), h("span", { class: "quiet" }, percent(answer.confidence))]
+      ? [spoken("your label:"), h("span", { class: "yours", title: label.class }, `✓ ${label.class}`),
+        wrong && spoken("instead of"), wrong && h("s", { class: "quiet", title: answer.class }, answer.class)]
+      : [h("span", { class: "class", title: answer.class }, answer.class), h("span", { class: "quiet" }, percent(answer.confidence))]
     ).filter(Boolean));
   tile.querySelector(".bar").replaceChildren(...stacked(answer.top));
   say(tile.querySelector(".file"), entry.name);

@@ -8,6 +8,7 @@ import { changed, known, refresh } from "./state.js";
 import { classes } from "./view.js";
 
 const SHOWN = 8; // classes before "all"
+const SHORT = 14; // letters of a name beside which there is room
 
 let shown = null; // the id in the panel
 let print = ""; // of what is drawn
@@ -26,12 +27,13 @@ export function openPanel(id) {
 
 async function load(id) {
   loading = new AbortController();
+  const model = known.model?.number;
   try {
     const found = await get(`/page/images/${id}`, loading.signal);
-    if (id === shown) details = found;
+    if (id === shown) details = { ...found, model };
   } catch (error) {
     if (error.name === "AbortError" || id !== shown) return;
-    details = { problem: error.message };
+    details = { problem: error.message, model };
   }
   drawPanel();
 }
@@ -43,11 +45,13 @@ export function drawPanel() {
   show(panel, Boolean(entry));
   document.body.classList.toggle("with-panel", Boolean(entry));
   if (!entry) { print = ""; return; }
+  if (details && details.model !== known.model?.number) { // another model says something else
+    details = null;
+    load(shown);
+  }
   const now = JSON.stringify([entry, details, selection(), known.model?.number, classes(), place()]);
   if (now === print) return;
-  const model = print && JSON.parse(print)[3];
   print = now;
-  if (details && model !== known.model?.number && model !== "") load(shown); // another model says something else
   const focused = document.activeElement?.closest?.("#panel [data-focus]")?.dataset.focus;
   panel.replaceChildren(
     top(entry), h("img", { class: "large", src: pictureOf(shown, 1280), alt: entry.name }),
@@ -83,8 +87,13 @@ function verdict(entry) {
     answer.unfamiliar
       ? h("p", { class: "means unfamiliar" }, "Unlike all images the model has learned from: the answer means little, however confident it is.")
       : answer.unsure &&
-        h("p", { class: "means unsure" }, `Of the answers that were right on images left out of training, 95 % were more confident than ${percent(known.model.unsure_below)}; this one is not. Take it as a suggestion.`));
+        h("p", { class: "means unsure" }, known.model.unsure_below < 1
+          ? `Of the answers that were right on images left out of training, 95 % were more confident than ${percent(known.model.unsure_below)}; this one is not. Take it as a suggestion.`
+          : "No answer was right on images left out of training, so all of this model's answers are unsure. Take this one as a guess."));
 }
+
+/** A class of elements in which names get a line of their own, where one of them is long. */
+const withRoom = (name, names) => (names.some((one) => one.length > SHORT) ? `${name} long` : name);
 
 function labelling(entry) {
   const own = keyed(entry);
@@ -94,7 +103,7 @@ function labelling(entry) {
   const known_ = [...new Set(["here", ...(known.model?.environments ?? [])])];
   return h("section", { class: "label", "aria-label": "Label" },
     h("h3", {}, selection() ? `What do these ${selection()} show?` : "What does it show?"),
-    h("div", { class: "give-all" }, buttons,
+    h("div", { class: withRoom("give-all", own) }, buttons,
       h("button", { type: "button", class: "give other", "data-focus": "other", onclick: () => openClasses() },
         h("kbd", {}, "A–Z"), h("span", {}, classes().length > 9 ? "type a class" : "another class")),
       entry.label && h("button", { type: "button", class: "give other", "data-focus": "back", onclick: () => give(null) },
@@ -112,7 +121,7 @@ function probabilities(entry) {
     h("li", {}, h("span", { class: "name" }, name),
       h("span", { class: "track", "aria-hidden": "true" }, h("span", { css: { width: `${100 * probability}%` } })),
       h("span", { class: "number" }, percent(probability)));
-  return h("section", { class: "probabilities", "aria-label": "Probabilities" },
+  return h("section", { class: withRoom("probabilities", all.map((one) => one.class)), "aria-label": "Probabilities" },
     h("ol", {}, all.slice(0, SHOWN).map(row)),
     all.length > SHOWN && h("details", {}, h("summary", {}, `All ${all.length} classes`),
       h("ol", { start: SHOWN + 1 }, all.slice(SHOWN).map(row))));
@@ -129,8 +138,12 @@ function why(entry) {
       "How much it is like the training images and the class names, in standard deviations; 0 is usual."));
   }
   if (details?.entropy > 0.05) {
-    const share = (part) => percent(Math.min(1, Math.max(0, part) / details.entropy));
-    facts.push(explain(h("li", { tabindex: "0" }, `Uncertainty ${details.entropy.toFixed(2)}: ${share(details.disagreement)} because its methods disagree, ${share(details.mutual_information)} because it has seen too little, the rest lies in the image.`),
+    const parts = [[details.disagreement, "because its methods disagree"], [details.mutual_information, "because it has seen too little"]]
+      .map(([part, reason]) => [Math.min(1, Math.max(0, part) / details.entropy), reason])
+      .filter(([share]) => share >= 0.005)
+      .map(([share, reason]) => `${percent(share)} ${reason}, `);
+    const made = parts.length ? `: ${parts.join("")}the rest lies in the image` : "";
+    facts.push(explain(h("li", { tabindex: "0" }, `Uncertainty ${details.entropy.toFixed(2)}${made}.`),
       "Entropy in nats: 0 is sure. What comes from having seen too little goes away with more labels."));
   }
   return h("section", { class: "why" }, h("h3", {}, "Why"), h("ul", {}, facts));

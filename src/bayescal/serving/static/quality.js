@@ -46,7 +46,7 @@ function headline({ expected, checked }) {
   const numbers = [
     ["in a place it has not seen", expected.unseen],
     ["in the places it has seen", expected.seen],
-    expected.worst && [`in ${expected.worst}, the hardest when left out`, expected.worst_accuracy],
+    expected.worst && [`in “${expected.worst}”, the hardest when left out`, expected.worst_accuracy],
   ].filter((one) => one && one[1] !== null);
   return [
     h("p", { class: "sentence" }, expected.sentence),
@@ -67,7 +67,8 @@ function interval({ unseen, low, high, level, worst, worst_accuracy: hardest }) 
       svg("rect", { x: x(low), width: Math.max(2, x(high) - x(low)), y: 16, height: 20, rx: 10, class: "range" }),
       worst ? svg("circle", { cx: x(hardest), cy: 26, r: 5, class: "hard" }) : null,
       svg("circle", { cx: x(unseen), cy: 26, r: 8, class: "dot" })),
-    h("figcaption", { class: "quiet" }, `${text}.`));
+    h("figcaption", { class: "quiet" }, 
+      `${text}.${worst ? ` The ring: “${worst}”, ${percent(hardest)}.` : ""}`));
 }
 
 function measured(found, title, about) {

@@ -53,7 +53,7 @@ function listing(at) {
     h("p", {}, h("strong", {}, at.path), h("span", { class: "quiet" }, at.images ? ` · ${count(at.images, "image")}` : "")),
     h("ul", {},
       at.parent && open(at.parent, "↑ up"),
-      at.folders.map((folder) => open(folder.path, `${folder.model ? "◆" : "▸"} ${folder.name}`)),
+      at.folders.map((folder) => open(folder.path, folder.model ? `◆ ${folder.name} (a model)` : `▸ ${folder.name}`)),
       at.more ? h("li", { class: "quiet" }, `and ${at.more} more: type the path`) : null),
     h("p", { class: "row" }, at.roots.map((root) => h("button", { type: "button", onclick: () => browse(root) }, root)),
       h("button", { type: "button", class: "main", "data-focus": "use", onclick: () => { chosen.path = at.path; look(at.path); } }, "Use this folder")));

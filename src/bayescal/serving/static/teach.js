@@ -81,6 +81,10 @@ function outcome(job, model) {
   } }, "✕");
   if (job.state !== "done") return h("div", { class: "row" }, h("p", {}, `Not taught: ${job.message}`), close);
   const found = job.result;
+  if (model.number !== found.number) {
+    return h("div", { class: "row outcome" },
+      h("p", {}, "Undone: the model before answers again. Your labels are kept."), close);
+  }
   const compared = found.before === null || found.after === null
     ? "There were too few labels to compare before and after."
     : h("span", {}, h("strong", {}, `${percent(found.before)} → ${percent(found.after)}`),

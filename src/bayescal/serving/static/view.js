@@ -5,7 +5,7 @@ import { known } from "./state.js";
 export const VIEWS = [
   ["all", "All", "Every image you have added."],
   ["next", "To label", "Images without a label, those first from which the model would learn most."],
-  ["unsure", "Unsure", "Less confident than 95 % of the right answers were on images left out of training. Take the answer as a suggestion."],
+  ["unsure", "Unsure", "Of the answers that were right on images left out of training, 95 % were more confident than this. Take the answer as a suggestion."],
   ["unfamiliar", "Unfamiliar", "Unlike all images the model has learned from. The answer means little, however confident it is."],
   ["labelled", "Labelled", "Images that you have labelled."],
 ];
