@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from bayescal import __version__
 from bayescal.backbones.base import ImageEncoder
-from bayescal.errors import ArtifactError, BayescalWarning, DataError
+from bayescal.errors import ArtifactError, BayescalError, BayescalWarning, DataError
 from bayescal.estimator.artifact import read_artifact, write_artifact
 from bayescal.estimator.checking import check_config, check_shared, check_width
 from bayescal.estimator.prediction import Prediction
@@ -123,6 +123,11 @@ class BasePredictor(abc.ABC):
         """
         features = features.to(self.backbone.device)
         probs, information, disagreement = self.posterior(features, groups)
+        if wrong := int((~probs.isfinite()).any(1).sum()):
+            raise BayescalError(
+                f"{wrong} of {len(probs)} answers are no numbers: expected images and a model whose numbers can be "
+                "computed with. Fit the model again, or look for features that are not finite"
+            )
         familiar = probs.new_full((len(probs),), math.nan) if self.familiarity is None else self.familiarity(features)
         lowest = -math.inf if self.familiarity is None else self.familiarity.threshold
         sure, answer = probs.max(1)

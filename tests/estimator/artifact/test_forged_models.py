@@ -133,7 +133,8 @@ def both(*forges: Forge) -> Forge:
 
 
 def nan(value: torch.Tensor) -> torch.Tensor:
-    return torch.full_like(value, math.nan)
+    """Labels stay as they are: a whole number cannot be NaN."""
+    return torch.full_like(value, math.nan) if value.is_floating_point() else value
 
 
 UNPREPARED = both(put("prepared", None), tensor("prepared/", None))
@@ -285,3 +286,15 @@ def test_a_refused_first_answer_is_refused_again(answer, tmp_path):
     for _ in range(2):
         with pytest.raises(ArtifactError, match=find_method("bayes-cal").name):
             predictor.details(FEATURES)
+
+
+def test_answers_that_are_no_numbers_are_none(originals, tmp_path, monkeypatch):
+    """With numbers near the largest, a model answers made-up images and not every other one."""
+    monkeypatch.setattr("bayescal.estimator.predictor.load_backbone", lambda *given: backbone())
+    config, tensors = originals["one"]
+    write_forged(tmp_path / "model", {name: config[name] for name in config if name != "files"}, tensors)
+    predictor = BasePredictor.load(tmp_path / "model")
+    features = FEATURES.clone()
+    features[3] = math.nan
+    with pytest.raises(BayescalError, match="1 of 18 answers are no numbers"):
+        predictor.details(features)
