@@ -125,6 +125,18 @@ def images_in(folder, tree):
     return folder
 
 
+def test_a_layout_that_takes_splits_for_environments_is_warned_about(tmp_path):
+    folder = images_in(tmp_path, product(("train", "test"), CLASSES))
+    with pytest.warns(BayescalWarning, match="test, train look like splits, and are environments in the layout"):
+        read_manifest(folder, layout="environment/class")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_manifest(folder)
+        read_manifest(
+            images_in(tmp_path / "lone", product(("train", "tram", "bus"), CLASSES)), layout="environment/class"
+        )
+
+
 def test_a_layout_that_leaves_splits_unread_is_warned_about(tmp_path):
     folder = images_in(tmp_path, product(("data",), ENVIRONMENTS, CLASSES, ("train", "test")))
     with pytest.warns(BayescalWarning, match="test, train look like splits, and mean nothing in the layout"):

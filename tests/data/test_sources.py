@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bayescal.data.file_tree import expand_braces, find_images, list_tree
+from bayescal.cli.image_list import list_images
+from bayescal.data.file_tree import expand_braces, find_images, is_tree, list_tree
 from bayescal.data.images import content_hash, read_image
 from bayescal.data.manifest import read_manifest
 from bayescal.data.sources import ImageError
@@ -69,6 +70,19 @@ def test_bytes_and_file_objects_are_the_file_itself(tmp_path):
 
 
 # ---------------------------------------------------------------- archives
+
+
+@pytest.mark.parametrize("form", ["zip", "tar"])
+def test_a_folder_in_an_archive_is_a_folder(tmp_path, form):
+    path = tmp_path / f"photos.{form}"
+    write_zip(path, contents("set/")) if form == "zip" else write_tar(path, contents("set/"))
+    assert labels(read_manifest(f"{path}/set")) == LABELS
+    manifest = read_manifest(f"{path}/set/photo/")
+    assert (manifest.classes, len(manifest)) == (("cat", "dog"), 2)
+    assert list_images([f"{path}/set/photo/dog"]) == [f"{path}/set/photo/dog/1.png"]
+    assert list_images([f"{path}/set/photo/dog/1.png"]) == [f"{path}/set/photo/dog/1.png"]
+    assert list_images([f"{path}/other"]) == [f"{path}/other"]  # which is then said not to be there
+    assert not is_tree(f"{path}/set/photo/dog/1.png")
 
 
 @pytest.mark.parametrize("form", ["zip", "tar", "tar.gz", "tar.xz", "tgz"])

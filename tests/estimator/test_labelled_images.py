@@ -18,6 +18,11 @@ class Named:
         return "1.png"
 
 
+def test_a_folder_is_refused_with_what_to_pass(tmp_path):
+    with pytest.raises(DataError, match=r"found the folder '.*': pass read_manifest\('.*'\), or a list of the images"):
+        as_list(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("images", "said"),
     [

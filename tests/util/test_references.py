@@ -61,5 +61,8 @@ def test_what_was_found_in_the_folder_is_known(tmp_path, monkeypatch):
         assert is_from_here(reference)
     assert not is_from_here("bayescal.errors:DataError")
     assert not is_from_here("coop")
+    monkeypatch.chdir("/")  # as in many a container
+    assert not is_from_here("coop")
+    assert not is_from_here("sys:path")
     for name in ("found_here", "package_here", "package_here.inner"):
         del sys.modules[name]

@@ -130,7 +130,9 @@ def import_from_here(*names: str) -> None:
 def is_from_here(name: str) -> bool:
     """Whether module:Class was found in this folder, which `bayescal` looks into only for what is typed."""
     module = sys.modules.get(name.partition(".")[0].partition(":")[0]) if is_reference(name) else None
-    file = Path(getattr(module, "__file__", None) or "/")
+    if (found := getattr(module, "__file__", None)) is None:
+        return False
+    file = Path(found)
     return Path.cwd() in (file.parent, file.parent.parent if file.name == "__init__.py" else None)
 
 

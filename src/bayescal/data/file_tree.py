@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bayescal.data.archives import is_archive_name, left_out_of, members, stem
+from bayescal.data.archives import is_archive_name, left_out_of, members, split_member, stem
 from bayescal.data.remote import is_url, is_url_folder, list_below
 from bayescal.errors import DataError
 from bayescal.util.harmless import one_line
@@ -88,9 +88,25 @@ def find_images(folder: str | os.PathLike[str]) -> list[Path]:
 def is_tree(root: str) -> bool:
     """Whether this names a folder, an archive or several, and no single file."""
     first = next(iter(expand_braces(root)))
+    if _folder_in_archive(first):
+        return True
     if is_archive_name(first) and not os.path.isdir(first):
         return os.path.exists(first) or is_url(first)
     return is_url_folder(first) if is_url(first) else os.path.isdir(first)
+
+
+def _folder_in_archive(path: str) -> tuple[str, str] | None:
+    """ "photos.zip/photo" → ("photos.zip", "photo/") where files in the archive lie below that name."""
+    member = split_member(path)
+    if member is None or os.path.exists(path):
+        return None
+    archive, name = member
+    try:
+        names = members(archive)
+    except DataError:  # said where it is read
+        return None
+    start = f"{name.rstrip('/')}/"
+    return (archive, start) if name not in names and any(other.startswith(start) for other in names) else None
 
 
 def is_visible(name: str) -> bool:
@@ -121,6 +137,11 @@ def expand_braces(text: str) -> list[str]:
 def _tree(root: str) -> FileTree:
     if is_archive_name(root) and not os.path.isdir(root):
         return _listed(root, list(members(root)), left_out_of(root))
+    if inside := _folder_in_archive(root):
+        archive, start = inside
+        others = [(name.removeprefix(start), why) for name, why in left_out_of(archive) if name.startswith(start)]
+        names = [name.removeprefix(start) for name in members(archive) if name.startswith(start)]
+        return _listed(root.rstrip("/"), names, others)
     if is_url(root):
         return _listed(root.rstrip("/"), list_below(root))
     return _walk(root)

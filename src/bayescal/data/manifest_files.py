@@ -90,6 +90,7 @@ def read_tree(
             f"{root}: {_first(splits)} look like splits, and mean nothing in the layout {layout}: images in them are "
             "taken for training images like all others. Name that level split."
         )
+    _warn_about_split_environments(root, found, labels)
     if layout is None:
         _warn_about_apart(root, found, labels)
         if not class_from_name and "environment" not in found.levels and (said := classes_in_names(images.names)):
@@ -105,6 +106,16 @@ def read_tree(
         *(list(map(sys.intern, column)) for column in (labels.classes, environments, labels.splits)),
         said=f"layout {found}: {labels.summary()}",
     )
+
+
+def _warn_about_split_environments(root: str, layout: Layout, labels: Labels) -> None:
+    """Where `--layout` says so: found out, such folders are splits."""
+    splits = sorted(name for name in set(labels.environments) if split_of(name))
+    if len({split_of(name) for name in splits}) > 1:
+        _warn(
+            f"{root}: {_first(splits)} look like splits, and are environments in the layout {layout}: images in them "
+            "are taken for training images like all others. Name that level split."
+        )
 
 
 def _refuse_empty(root: str, tree: FileTree) -> None:
@@ -222,7 +233,8 @@ def _checked(
             unknown += [path] if len(unknown) < _SHOWN else []
             continue
         if not class_name:
-            raise DataError(f"{file}, {where}: the class is empty. Every image needs one.")
+            todo = f"fill it in, or delete this {table.counted}"
+            raise DataError(f"{file}, {where}: the class is empty. Every image needs one: {todo}.")
         with_environment = with_environment or (where if environment else None)
         if not environment:
             without = without or entry[0]

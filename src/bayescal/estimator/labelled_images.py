@@ -123,6 +123,8 @@ def _single(images: Any) -> str | None:
     """What was given in place of a list, and what to pass instead; None for what can be gone through."""
     if isinstance(images, str | os.PathLike):
         path = str(os.fspath(images))
+        if os.path.isdir(path):
+            return f"the folder {path!r}: pass read_manifest({path!r}), or a list of the images in it"
         return f"the single path {path!r}: pass [{path!r}]"
     if isinstance(images, bytes | bytearray | memoryview):
         return "the bytes of a single one: pass them in a list, [content]"
