@@ -16,6 +16,7 @@ from bayescal.backbones.checks import check_prompts
 from bayescal.data import Split, few_shot_split
 from bayescal.data.splits import Hashes, without_copies
 from bayescal.data.synthetic.noise import noise_pictures
+from bayescal.data.transforms import normalised
 from bayescal.errors import BayescalError, BayescalWarning, DataError
 from bayescal.estimator.artifact import AUTO
 from bayescal.estimator.drawing import Draw, draw_readable
@@ -142,7 +143,9 @@ def familiarity_of(
 
 def noise_features(backbone: Backbone) -> Tensor:
     """Features (m, D) of pictures of noise, always the same."""
-    return FeatureBank(backbone, None).encode(noise_pictures(NOISE, backbone.preprocess.size)).features
+    how = backbone.preprocess
+    pixels = torch.from_numpy(normalised(np.stack(noise_pictures(NOISE, how.size)), how))
+    return backbone.encode_images(pixels.permute(0, 3, 1, 2))
 
 
 def check_words(backbone: Backbone, images: LabelledImages, settings: FitSettings) -> None:
