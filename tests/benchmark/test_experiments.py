@@ -196,6 +196,13 @@ def test_a_row_without_one_of_the_seeds_stands_apart(prepared, folder):
         ]
 
 
+def test_how_the_annealing_is_drawn_is_said_beside_the_table(prepared, folder):
+    for method, said in (("vrex", True), ("erm", False)):
+        bench = open_bench({"pictures": prepared}, folder, trials=1, seeds=(1,), methods=("clip", method))
+        bench.train(main.searches(bench))
+        assert ("share of the training's steps" in main.section(bench).tables[0].note) == said
+
+
 def test_one_seed_has_no_spread():
     assert value({1: 0.5}) == Value(0.5, None, 1, seeds=(1,))
     assert value({1: 0.5, 2: 0.7}) == Value(pytest.approx(0.6), pytest.approx(0.1), 2, seeds=(1, 2))

@@ -48,6 +48,11 @@ WHOLE_NOTE = (
     "the paper's columns they are OoD-Bench's (ResNet-18), as published, with a standard error where the source gives "
     "one."
 )
+ANNEALED = ("irm", "vrex")
+ANNEALED_NOTE = (
+    " IRM and VREx draw the step from which their penalty counts in full as a share of the training's steps, as large as "
+    "DomainBed's 10^U(0, 4) is of its 5,000, so that it counts in short trainings, too."
+)
 FIGURE_METHODS = ("clip", "coop", "cocoop", "tip-adapter-f", "erm", "cal", "bayes-cal", "bayes-cal-scaled")
 
 
@@ -165,6 +170,8 @@ def accuracy_table(bench: Bench, names: Sequence[str], whole: bool = False) -> T
         rows += (ended := _end_to_end_rows(bench))
         note = WHOLE_NOTE if ended else ""
     rules = "; ".join(f"{bench.dataset(d).title} {rule_of(bench, d).title}" for d in bench.options.datasets)
+    if any(get_variant(name).method in ANNEALED for name in names):
+        note += ANNEALED_NOTE
     note = f"Accuracy in the test environments, %. Chosen by: {rules}.{note}"
     return Table("accuracy", "Accuracy", (*columns, *published_columns(bench, own)), tuple(rows), note)
 
