@@ -50,8 +50,8 @@ WHOLE_NOTE = (
 )
 ANNEALED = ("irm", "vrex")
 ANNEALED_NOTE = (
-    " IRM and VREx draw the step from which their penalty counts in full as a share of the training's steps, as large as "
-    "DomainBed's 10^U(0, 4) is of its 5,000, so that it counts in short trainings, too."
+    " IRM and VREx draw the step from which their penalty counts in full as a share of the training's steps, as large "
+    "as DomainBed's 10^U(0, 4) is of its 5,000, so that it counts in short trainings, too."
 )
 FIGURE_METHODS = ("clip", "coop", "cocoop", "tip-adapter-f", "erm", "cal", "bayes-cal", "bayes-cal-scaled")
 
