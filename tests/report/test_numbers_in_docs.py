@@ -82,6 +82,16 @@ def test_the_table_of_defaults_is_that_of_the_search():
         assert regret in (*regrets, ""), label
 
 
+def test_how_long_irm_games_learns_is_what_the_search_found():
+    found = {
+        (own["options"]["learning_rate"], own["options"]["epochs"]): f"{100 * own['pacs']['accuracy']:.1f}"
+        for own in result("irm-games-mini2")["irm-games"]["settings"]
+    }
+    slow, fast = ([found[rate, epochs] for epochs in (100, 400, 800)] for rate in (3e-4, 1e-3))
+    said = "{}, {} and {} % on PACS at rate 3e-4, {}, {} and {} % at 1e-3".format(*slow, *fast)
+    assert said in text(DOCS / "fidelity.md")
+
+
 TOWERS = ("first mini", "mini 2, plain open_clip", "mini 2", "mini 2, bfloat16")
 
 
