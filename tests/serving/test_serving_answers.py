@@ -55,6 +55,20 @@ def test_features_of_another_shape_are_refused(server, features, words):
     refused(server.post(json={"features": features}), 422, words)
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"image": []}, "image: is not a name that is understood here; GET /openapi.json says which are."),
+        ({"images": []}, "images: is empty; expected at least one."),
+        ({"images": [{"name": "a"}]}, "images.0.data: is missing."),
+        ({"images": [5]}, "images.0: is not an object with data; expected one, or base64 alone."),
+    ],
+)
+def test_what_is_wrong_with_a_body_is_said_in_plain_words(server, content, words):
+    problem = refused(server.post(json=content), 422, words)
+    assert "NamedImage" not in problem["detail"]
+
+
 def test_a_damaged_image_does_not_stop_the_others(server):
     files = [("images", ("bad.png", RED[:40])), ("images", ("good.png", RED)), ("images", ("no.txt", b"words"))]
     answers = server.post(files=files).json()["answers"]

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from bayescal.errors import BayescalError
+from bayescal.serving.run import with_log
 from bayescal.serving.settings import Settings
 from servers import Client, client, picture, refused
 
@@ -98,6 +99,12 @@ def test_all_bodies_together_have_a_limit():
 )
 def test_damaged_multipart(server, body, status):
     refused(send(server, body), status)
+
+
+def test_a_damaged_body_is_no_line_of_the_servers_log(server, caplog):
+    with_log()
+    refused(send(server, b"no boundary here"), 400)
+    assert caplog.records == []
 
 
 def test_a_boundary_that_is_missing_or_endless(server):

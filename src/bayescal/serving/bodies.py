@@ -18,6 +18,12 @@ from bayescal.serving.settings import Settings
 _LINGER = 1.0  # seconds in which what is left of a refused body is thrown away, so that the refusal is read
 T = TypeVar("T", bound=BaseModel)
 _MOST_NAME = 255  # characters of a file's name that are repeated in an answer
+_FAULTS = {  # pydantic's name of a fault → what it is, for who sent it
+    "extra_forbidden": "is not a name that is understood here; GET /openapi.json says which are",
+    "missing": "is missing",
+    "too_short": "is empty; expected at least one",
+    "model_type": "is not an object with data; expected one, or base64 alone",
+}
 
 
 class NamedImage(BaseModel):
@@ -216,8 +222,9 @@ def json_of(kind: type[T], body: bytes, values: int, texts: int, most: str) -> T
 def _first(error: ValidationError) -> str:
     """Where the first fault lies, and what it is."""
     fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    where = ".".join(str(step) for step in fault["loc"])[:100]
-    return f"{where}: {fault['msg']}" if where else fault["msg"]
+    steps = [str(step) for step in fault["loc"] if step not in (NamedImage.__name__, "str")]
+    what = _FAULTS.get(fault["type"], fault["msg"])
+    return f"{'.'.join(steps)[:100]}: {what}" if steps else what
 
 
 def _decoded(index: int, image: NamedImage | str) -> Upload:

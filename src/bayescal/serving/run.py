@@ -43,6 +43,7 @@ def serve(app: FastAPI, settings: Settings, listening: socket.socket, started: C
 
 def with_log() -> None:
     """Warnings and failures go to stderr, as answers and messages say; of a library, nothing is heard otherwise."""
+    logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # a damaged body is the client's, who is told
     log = logging.getLogger("bayescal")
     for handler in [handler for handler in log.handlers if handler.get_name() == _LOG]:
         log.removeHandler(handler)  # stderr may be another one by now
