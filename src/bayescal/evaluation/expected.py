@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 # The scatter of log odds between environments, s₀, and how many environments it counts for, ν₀.
-PRIOR_SCATTER, PRIOR_ENVIRONMENTS = 0.84, 4.0
+PRIOR_SCATTER, PRIOR_ENVIRONMENTS = 1.1, 4.0
 LEVEL = 0.9
 NAMED = 5  # the most classes that the sentence names
 
