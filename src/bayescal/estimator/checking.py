@@ -65,6 +65,22 @@ class _Shared:
 
 
 @dataclass(frozen=True)
+class _Training:
+    """What it says of the training, as far as commands read it."""
+
+    train_images: int = 0
+    validation_images: int = 0
+    validation_accuracy: float | None = None
+    calibrated: bool = False
+    views: int = 0
+    seed: int = 1
+    seconds: float = 0.0
+    additions: tuple[dict[str, Any], ...] = ()
+    checked: dict[str, Any] | None = None
+    members: tuple[dict[str, Any], ...] | None = None
+
+
+@dataclass(frozen=True)
 class _Kept:
     samples: int
     version: int
@@ -112,6 +128,9 @@ def check_config(config: Mapping[str, Any], path: str | Path) -> None:
         _expect(0 < said.temperature < math.inf, f"temperature: expected a number above 0, found {said.temperature}")
         _finite("threshold", said.threshold)
         _finite("unfamiliar_below", said.unfamiliar_below)
+        training = _known(_Training, said.training, "training")
+        _expect(abs(training.seed) < 1 << 63, "training.seed: it has more than 63 bits")
+        _expect(training.views >= 0, f"training.views: expected 0 or more, found {training.views}")
         if said.expected is not None:
             _check_expected(said.expected)
         if said.training_images is not None:
