@@ -14,6 +14,7 @@ from bayescal.methods.hyperparameters import (
     Log10Uniform,
     Uniform,
     check_options,
+    check_value,
     choice,
     default_config,
     draw_config,
@@ -206,3 +207,17 @@ def test_every_method_can_be_configured(name):
     assert all(isinstance(config[key], int | float) for key, param in space.items() if param.is_number)
     for trial in range(5):
         assert set(draw_config(space, tiny.Defaults, trial)) == set(space)
+
+
+@pytest.mark.parametrize("value", [None, "20", True, math.nan, math.inf, -1.0, 1 << 63, []])
+def test_a_setting_that_is_a_number_with_a_point_takes_nothing_else(value):
+    """`alpha_max=None` ended in an error of Python."""
+    param, defaults = get_method("tip-adapter").space["alpha_max"], tiny.Defaults()
+    check_value(param, 20, defaults, "alpha_max")
+    with pytest.raises(MethodError, match=r"^alpha_max: .*expected"):
+        check_value(param, value, defaults, "alpha_max")
+
+
+def test_a_setting_that_counts_is_not_negative():
+    with pytest.raises(MethodError, match="beta_steps: expected a number that is not negative, found -1"):
+        check_value(get_method("tip-adapter").space["beta_steps"], -1, tiny.Defaults(), "beta_steps")

@@ -208,21 +208,25 @@ def check_value(param: Param, value: Any, defaults: "TrainingDefaults", where: s
     """Refuse a value of another kind than the parameter's default has."""
     default = param.default_for(defaults)
     whole = isinstance(value, int) and not isinstance(value, bool)
+    real = whole or (isinstance(value, float) and not math.isnan(value))
+    if whole and abs(value) >= 1 << 63:
+        raise MethodError(f"{where}: a whole number of at most 18 digits is expected")
     if param.is_number:
-        if not (whole or isinstance(value, float)) or math.isnan(value):
+        if not real:
             raise MethodError(f"{where}: expected a number, found {value!r}")
-        if whole and abs(value) >= 1 << 63:
-            raise MethodError(f"{where}: a whole number of at most 18 digits is expected")
-        if value < 0 and not _may_be_negative(param, default):
-            raise MethodError(f"{where}: expected a number that is not negative, found {value!r}")
     elif isinstance(default, bool):
         if not isinstance(value, bool):
             raise MethodError(f"{where}: expected true or false, found {value!r}")
     elif isinstance(default, int):
         if not whole:
             raise MethodError(f"{where}: expected a whole number, found {value!r}")
+    elif isinstance(default, float):
+        if not real or math.isinf(value):
+            raise MethodError(f"{where}: expected a finite number, found {value!r}")
     elif isinstance(default, str) and not isinstance(value, str):
         raise MethodError(f"{where}: expected text, found {value!r}")
+    if real and not isinstance(default, bool) and value < 0 and not _may_be_negative(param, default):
+        raise MethodError(f"{where}: expected a number that is not negative, found {value!r}")
 
 
 def _may_be_negative(param: Param, default: Any) -> bool:
