@@ -303,7 +303,11 @@ def test_fingerprint_is_quick_and_changes_with_every_part(plain, mini):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("RN5:openai", "did you mean 'RN50'"),
+        ("RN5:openai", "did you mean 'RN50:openai'"),
+        ("RN5:cc12m", "did you mean 'RN50:cc12m'"),
+        ("RN5O", "did you mean 'RN50:openai' or 'RN50x"),
+        ("ViT-B32", "did you mean ('ViT[^:']*:[^']*'( or )?)+[?]$"),
+        ("RN5O:/models/mine.pt", "did you mean 'RN50:/models/mine.pt'"),
         ("mimi", "did you mean 'mini'"),
         ("mini 1", "did you mean 'mini'"),
         ("mini@int4", "did you mean 'mini'"),

@@ -40,7 +40,7 @@ from bayescal.backbones.weights import fit_weights, read_weights
 from bayescal.errors import BackboneError, BayescalWarning
 from bayescal.text.open_clip_tower import refuse_other_towers, text_tower_from_open_clip, text_tower_of
 from bayescal.text.tower import LazyTower, TextTower
-from bayescal.util.suggest import or_did_you_mean
+from bayescal.util.suggest import closest, or_did_you_mean
 
 HUB = "hf-hub:"
 _HOW = 'expected "mini", "ARCH:TAG" (for example "RN50:openai") or "ARCH:/path/to/weights"'
@@ -149,7 +149,7 @@ def _parse(name: str) -> _Request:
     if config is None:
         raise BackboneError(
             f"unknown backbone {name!r}: {_HOW}; open_clip has no architecture {architecture!r}"
-            + or_did_you_mean(architecture, [mini.NAME, *usable_architectures()], n=3, otherwise="")
+            + _nearest_whole(architecture, rest)
         )
     if (reason := why_unusable(config)) is not None:
         raise BackboneError(f"{name} cannot be used for prompt learning: {reason}. {instead_of(architecture)}")
@@ -167,6 +167,17 @@ def _parse(name: str) -> _Request:
         f"unknown backbone {name!r}: {architecture} has no published weights {rest!r}"
         + or_did_you_mean(rest, known, n=3, otherwise=f"; there are {', '.join(known) or 'none'}")
     )
+
+
+def _nearest_whole(architecture: str, rest: str) -> str:
+    """ "; did you mean 'RN50:openai'?": names that are taken as they stand, with the weights that were asked for."""
+    names = []
+    known = [name for name in usable_architectures() if os.sep in rest or published(name)]
+    for name in closest(architecture, [mini.NAME, *known], n=3):
+        tags = published(name) if name != mini.NAME else {}
+        weights = rest if rest in tags or os.sep in rest else next(iter(tags), "")
+        names.append(f"{name}:{weights}" if weights and name != mini.NAME else name)
+    return f"; did you mean {' or '.join(map(repr, names))}?" if names else ""
 
 
 def _on_the_hub(name: str) -> _Request:
