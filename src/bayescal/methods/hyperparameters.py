@@ -225,7 +225,7 @@ def check_value(param: Param, value: Any, defaults: "TrainingDefaults", where: s
             raise MethodError(f"{where}: expected a finite number, found {value!r}")
     elif isinstance(default, str) and not isinstance(value, str):
         raise MethodError(f"{where}: expected text, found {value!r}")
-    if real and not isinstance(default, bool) and value < 0 and not _may_be_negative(param, default):
+    if isinstance(value, int | float) and value < 0 and not _may_be_negative(param, default):
         raise MethodError(f"{where}: expected a number that is not negative, found {value!r}")
 
 

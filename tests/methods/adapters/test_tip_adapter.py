@@ -164,6 +164,14 @@ def test_default_grid_is_the_published_one():
     assert alphas[-1] == pytest.approx(0.1 + 19 * 19.9 / 20)
 
 
+@pytest.mark.parametrize("option", [{"alpha_steps": 0}, {"beta_steps": 0}, {"alpha_max": 1e308}, {"beta_max": 1e30}])
+def test_a_grid_without_values_or_with_endless_ones_is_refused(option):
+    """Each ended in an error of torch."""
+    config = default_config(get_method("tip-adapter").space, tiny.Defaults, **option)
+    with pytest.raises(MethodError, match=r"Tip-Adapter: expected .*_steps of 1 or more"):
+        train_runs("tip-adapter", tiny.tiny_problem(), [tiny.tiny_run(config, 1)])
+
+
 def test_keys_are_trained_as_by_torch():
     """Five full-batch epochs of AdamW (eps 1e-4) on a cosine, keys free and values fixed."""
     problem = tiny.tiny_problem()

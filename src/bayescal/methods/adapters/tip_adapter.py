@@ -26,6 +26,7 @@ from bayescal.methods.hyperparameters import Space, number, setting
 from bayescal.methods.text.zero_shot import ZeroShot
 
 SMALLEST = 0.1  # first value of both searches; 0 would switch the cache off
+LARGEST = 1e6  # that either may try: far above it, float32 has no number for a value
 SEARCH_MEMORY = 1 << 24  # similarities that the search holds at once
 
 TIP: Space = {
@@ -109,6 +110,11 @@ class TipAdapter(Method):
     def grid(self, name: str) -> list[float]:
         """The values of α or β that are tried."""
         top, steps = self.runs[f"{name}_max"], self.runs[f"{name}_steps"]
+        if steps < 1 or top > LARGEST:
+            raise MethodError(
+                f"{self.title}: expected {name}_steps of 1 or more and {name}_max of at most {LARGEST:g}, "
+                f"found {steps} and {top:g}"
+            )
         return [SMALLEST + i * (top - SMALLEST) / steps for i in range(steps)]
 
 
