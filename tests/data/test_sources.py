@@ -191,6 +191,13 @@ def test_a_list_may_name_members_of_archives(tmp_path):
 # ---------------------------------------------------------------- shards
 
 
+def test_a_folder_of_shards_and_a_pattern_say_how_shards_are_named(tmp_path):
+    write_tar(tmp_path / "shard-000.tar", {"0.png": tiny_png(0), "0.cls": b"dog"})
+    for named in (tmp_path, tmp_path / "*.tar"):
+        with pytest.raises(DataError, match=r"as a range: shard-\{000\.\.009\}\.tar"):
+            read_manifest(named)
+
+
 def test_webdataset_shards_are_read_by_what_stands_beside_the_images(tmp_path):
     for shard in range(3):
         files: dict[str, bytes] = {}

@@ -134,6 +134,13 @@ def test_a_place_that_cannot_be_written_to_is_a_note(tmp_path):
     assert bool(encoded.features.isfinite().all())
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc, where no folder can be made")
+def test_a_place_where_no_folder_can_be_made_is_a_note(tmp_path):
+    images = make_images(tmp_path / "images", 3)
+    with pytest.warns(BayescalWarning, match="cannot be written to .* goes on without it"):
+        assert FeatureBank(small_backbone(), Path("/proc/nowhere")).encode(images).computed == 3
+
+
 def test_a_cache_that_became_read_only_is_read(tmp_path, monkeypatch):
     images = make_images(tmp_path / "images", 4)
     FeatureBank(small_backbone(), tmp_path / "cache").encode(images[:3])

@@ -221,3 +221,20 @@ def test_a_setting_that_is_a_number_with_a_point_takes_nothing_else(value):
 def test_a_setting_that_counts_is_not_negative():
     with pytest.raises(MethodError, match="beta_steps: expected a number that is not negative, found -1"):
         check_value(get_method("tip-adapter").space["beta_steps"], -1, tiny.Defaults(), "beta_steps")
+
+
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        ("dplclip", "mlp_width"),
+        ("clip-adapter", "reduction"),
+        ("stable", "sampled_features"),
+        ("stable", "fourier_functions"),
+    ],
+)
+def test_there_is_one_at_least_of_what_a_method_divides_by_or_draws(method, name):
+    """Zero of them ended in an error of torch."""
+    param = get_method(method).space[name]
+    check_value(param, 1, tiny.Defaults(), name)
+    with pytest.raises(MethodError, match=f"{name}: expected at least 1, found 0"):
+        check_value(param, 0, tiny.Defaults(), name)

@@ -327,7 +327,10 @@ def _read(
     suffix = suffix_of(path)
     if not is_url(path):
         if not os.path.lexists(path):
-            raise DataError(f"{path}: there is no such folder or file.{EXPECTED}\n    or a list: CSV, XLSX or JSON.")
+            hint = " Several archives are named as a range: shard-{000..009}.tar." if "*" in path else ""
+            raise DataError(
+                f"{path}: there is no such folder or file.{hint}{EXPECTED}\n    or a list: CSV, XLSX or JSON."
+            )
         if not os.path.isfile(path):  # a named pipe would block for ever
             raise DataError(f"{path}: is neither a folder nor a file that can be read.")
     if suffix not in TABLES:

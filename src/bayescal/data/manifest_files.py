@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bayescal.data.archives import members, split_member
+from bayescal.data.archives import is_archive_name, members, split_member
 from bayescal.data.file_tree import (
     FOREIGN_SUFFIXES,
     IMAGE_SUFFIXES,
@@ -122,6 +122,10 @@ def _refuse_empty(root: str, tree: FileTree) -> None:
     kinds = sorted({suffix_of(name) for name in tree.names} & FOREIGN_SUFFIXES)
     found = f"{len(tree.names)} other files" if tree.names else "nothing"
     hint = f" Convert {', '.join(kinds)} to JPEG or PNG first." if kinds else ""
+    if archives := sorted(filter(is_archive_name, tree.names)):
+        hint += (
+            f" Archives are named one by one, {os.path.join(root, archives[0])}, or as a range: shard-{{000..009}}.tar."
+        )
     if tree.left_out:
         hint += f" Left out: {_first([f'{name} ({why})' for name, why in tree.left_out])}."
     raise DataError(f"{root}: found {found} and no images.{hint}{EXPECTED}")

@@ -87,6 +87,7 @@ Draw = Uniform | Log10Uniform | Choice  # called with a random.Random, it gives 
 class Param:
     """`default` is a value, or a function of the backbone's training defaults; without `draw` it is never searched.
 
+    `at_least`: the smallest count that makes sense, such as 1 of what there has to be one.
     `drawn_as`: the name that seeds the draws, where it is not the parameter's own. A renamed parameter keeps the name
     it had, so that trial k of a search stays what it was.
     """
@@ -95,6 +96,7 @@ class Param:
     draw: Draw | None = None
     is_number: bool = True
     drawn_as: str = ""
+    at_least: int = 0
 
     def default_for(self, defaults: "TrainingDefaults") -> Any:
         return self.default(defaults) if callable(self.default) else self.default
@@ -162,8 +164,8 @@ def number(default: Any, draw: Draw | None = None, drawn_as: str = "") -> Param:
     return Param(default, draw, drawn_as=drawn_as)
 
 
-def setting(default: Any, draw: Draw | None = None, drawn_as: str = "") -> Param:
-    return Param(default, draw, is_number=False, drawn_as=drawn_as)
+def setting(default: Any, draw: Draw | None = None, drawn_as: str = "", at_least: int = 0) -> Param:
+    return Param(default, draw, is_number=False, drawn_as=drawn_as, at_least=at_least)
 
 
 def uniform(low: float, high: float) -> Uniform:
@@ -227,6 +229,8 @@ def check_value(param: Param, value: Any, defaults: "TrainingDefaults", where: s
         raise MethodError(f"{where}: expected text, found {value!r}")
     if isinstance(value, int | float) and value < 0 and not _may_be_negative(param, default):
         raise MethodError(f"{where}: expected a number that is not negative, found {value!r}")
+    if whole and value < param.at_least:
+        raise MethodError(f"{where}: expected at least {param.at_least}, found {value!r}")
 
 
 def _may_be_negative(param: Param, default: Any) -> bool:

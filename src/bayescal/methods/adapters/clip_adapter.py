@@ -41,7 +41,7 @@ class CLIPAdapter(Method):
         "batch_size": setting(32),
         "ratio": number(lambda b: b.adapter_ratio),  # α
         "side": setting("image"),  # image, text or both
-        "reduction": setting(4),
+        "reduction": setting(4, at_least=1),
         "template": setting(lambda b: b.template),
     }
 

@@ -42,8 +42,8 @@ class StableLearning(VisualMethod):
         "weight_rate": number(0.1, log10_uniform(-2, 0), drawn_as="stable_rate"),
         "lambda_spread": number(1e-3, log10_uniform(-4, -1), drawn_as="stable_spread"),  # the price of unequal weights
         "weight_steps": setting(20),
-        "sampled_features": setting(32),
-        "fourier_functions": setting(5),  # Q, the random functions of each feature
+        "sampled_features": setting(32, at_least=1),
+        "fourier_functions": setting(5, at_least=1),  # Q, the random functions of each feature
     }
 
     def loss(self, params: Params, batch: Batch) -> Terms:

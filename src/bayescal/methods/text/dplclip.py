@@ -51,7 +51,7 @@ class DPLCLIP(Method):
         **COMMON,
         **{name: PromptNetwork.space[name] for name in ("n_context", "context_init")},
         "mlp_depth": setting(2, choice(2, 3)),
-        "mlp_width": setting(512),
+        "mlp_width": setting(512, at_least=1),
         "dropout": number(0.0, uniform(0.0, 0.1)),
         "predict_batch": setting(32),  # images that share an environment feature in prediction: part of the result
     }
