@@ -202,6 +202,22 @@ def test_what_was_taught_is_in_use_after_a_restart(made, tmp_path):
     assert again.state()["images"] == desk.state()["images"]
 
 
+def test_a_taught_image_is_compared_with_others_and_is_no_measure(made, tmp_path):
+    desk = desk_of(made, tmp_path / "labels")
+    images = [desk.collection.add(path.read_bytes(), path.name) for path in made.new]
+    assert desk.quality()["taught"] == 0
+    desk.label([(image, "dog", None, None) for image in images])
+    desk.teach()
+    desk.jobs.join()
+    quality = desk.quality()
+    assert (quality["taught"], quality["yours"]) == (len(images), None)
+    training = desk.collection.predictor.training
+    image = desk.collection.present()[0]
+    near = desk.collection.details(image)["neighbours"]
+    assert len(near) == 8
+    assert image.id not in {training.hashes[other["number"]].tobytes().hex() for other in near}
+
+
 @pytest.mark.parametrize("what", ["gone", "another model"])
 def test_a_taught_model_that_does_not_belong_here_is_not_used(made, tmp_path, what, monkeypatch):
     desk = desk_of(made, tmp_path / "labels")

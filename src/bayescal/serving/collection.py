@@ -198,17 +198,19 @@ class Collection:
                 "entropy": float(details.entropy[0]),
                 "mutual_information": float(details.mutual_information[0]),
                 "disagreement": float(details.disagreement[0]),
-                "neighbours": self.neighbours(features),
+                "neighbours": self.neighbours(features, bytes.fromhex(image.id)),
             }
         )
 
-    def neighbours(self, features: Tensor) -> list[dict[str, Any]]:
-        """The training images that look most like one image (1, D), best first; none if the model keeps none."""
+    def neighbours(self, features: Tensor, content: bytes) -> list[dict[str, Any]]:
+        """The training images that look most like one image (1, D), best first; never itself, once it is taught."""
         training = self.predictor.training
         if training is None:
             return []
-        numbers, cosines = training.nearest(features, NEIGHBOURS)
+        numbers, cosines = training.nearest(features, NEIGHBOURS + 1)
         predictor = self.predictor
+        found = zip(numbers[0].tolist(), cosines[0].tolist(), strict=True)
+        others = [pair for pair in found if training.hashes[pair[0]].tobytes() != content]
         return [
             {
                 "number": int(n),
@@ -216,7 +218,7 @@ class Collection:
                 "environment": str(predictor.environments[training.environment_ids[n]]),
                 "similarity": finite(cosine),
             }
-            for n, cosine in zip(numbers[0].tolist(), cosines[0].tolist(), strict=True)
+            for n, cosine in others[:NEIGHBOURS]
         ]
 
 

@@ -225,8 +225,10 @@ class Desk:
 
     def quality(self) -> dict[str, Any]:
         collection = self.collection
-        fresh = [image for image, learned in self._labelled(collection) if not learned]
-        return quality.report(collection.predictor, collection.features(fresh), [image.label for image in fresh])
+        labelled = self._labelled(collection)
+        fresh = [image for image, learned in labelled if not learned]
+        labels, taught = [image.label for image in fresh], len(labelled) - len(fresh)
+        return quality.report(collection.predictor, collection.features(fresh), labels, taught)
 
     # ---- what it does in the background ---------------------------------------------------------------------------
 

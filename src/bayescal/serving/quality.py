@@ -13,14 +13,18 @@ from bayescal.serving.labels import Label
 from bayescal.util.jsonable import jsonable
 
 
-def report(predictor: BasePredictor, features: Tensor, labels: Sequence[Label | None]) -> dict[str, Any]:
-    """For the page; `features` (n, D) and `labels` (n,) are of images that the model has not learned from."""
+def report(predictor: BasePredictor, features: Tensor, labels: Sequence[Label | None], taught: int) -> dict[str, Any]:
+    """For the page; `features` (n, D) and `labels` (n,) are of images that the model has not learned from.
+
+    `taught` images were labelled here, too, and it has.
+    """
     expected = predictor.expected
     return jsonable(
         {
             "expected": None if expected is None else {**asdict(expected), "sentence": expected.sentence()},
             "checked": predictor.record.get("checked"),
             "yours": _measured(predictor, features, [label for label in labels if label is not None]),
+            "taught": taught,
             "train_images": predictor.record.get("train_images"),
             "temperature": predictor.temperature,
             "unsure_below": predictor.threshold,

@@ -32,7 +32,9 @@ export async function drawQuality() {
     ...(found.yours
       ? measured(found.yours, "On the images you labelled here",
         `${count(found.yours.images, "image")} that the model in use has not learned from. If you labelled mostly what it got wrong, this is worse than it is.`)
-      : [h("p", { class: "quiet" }, "Label some images, and this page also says how the model does on them.")]));
+      : [h("p", { class: "quiet" }, found.taught
+        ? "The model has learned from the images you labelled here. Label others, and this page also says how it does on them."
+        : "Label some images, and this page also says how the model does on them.")]));
 }
 
 const unchecked = () =>
