@@ -229,7 +229,7 @@ def check_value(param: Param, value: Any, defaults: "TrainingDefaults", where: s
         raise MethodError(f"{where}: expected text, found {value!r}")
     if isinstance(value, int | float) and value < 0 and not _may_be_negative(param, default):
         raise MethodError(f"{where}: expected a number that is not negative, found {value!r}")
-    if whole and value < param.at_least:
+    if isinstance(value, int) and value < param.at_least:
         raise MethodError(f"{where}: expected at least {param.at_least}, found {value!r}")
 
 
