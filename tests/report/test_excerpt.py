@@ -53,6 +53,18 @@ def saved(folder: Path, *rows: Row) -> Path:
     return folder
 
 
+def test_an_excerpt_of_two_files_is_one_table(tmp_path):
+    saved(tmp_path / "a", *THREE)
+    saved(tmp_path / "b", Row("Bayes-CAL", {"pacs": over(0.8, 1, 2, 3)}), Row("LV", {"pacs": over(0.5, 1, 2, 3)}))
+    a, b = ("a/sections/main.json accuracy | CoOp | pacs", "b/sections/main.json accuracy | Bayes-CAL")
+    found = excerpt(f"{a} + {b} + a/sections/main.json accuracy | CAL", tmp_path)
+    rows = ["| CoOp | 60.0 ± 1.0 |", "| Bayes-CAL | **80.0 ± 1.0** |", "| CAL | 70.0 ± 1.0 |"]
+    assert found.splitlines() == ["| 3 seeds | PACS |", "| --- | --- |", *rows]
+    saved(tmp_path / "c", Row("Bayes-CAL", {"pacs": over(0.8, 1, 2)}))
+    with pytest.raises(DataError, match="different seeds"):
+        excerpt(f"{a} + c/sections/main.json accuracy", tmp_path)
+
+
 def test_an_excerpt_is_the_rows_and_columns_asked_for(tmp_path):
     saved(tmp_path, *THREE)
     found = excerpt("sections/main.json accuracy | CAL; CoOp | pacs", tmp_path)

@@ -5,12 +5,14 @@
     <!-- end of excerpt -->
 
 `python -m bayescal.report.excerpt PAGE.md` writes what stands between the marks anew: these rows and columns of that
-table, in this order, with the number of seeds in its heading. Without rows or columns: all. Rows whose means are over
-different seeds do not come into one table: that is refused.
+table, in this order, with the number of seeds in its heading. Without rows or columns: all. "A + B", each of this form,
+puts B's rows below A's, in the columns of A. Rows whose means are over different seeds do not come into one table: that
+is refused.
 """
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from bayescal.benchmark.results import Table, read_section
@@ -29,16 +31,29 @@ def update(page: str, folder: Path) -> str:
 
 
 def excerpt(what: str, folder: Path) -> str:
-    """A Markdown table, from "FILE TABLE | rows | columns"."""
-    source, *chosen = (part.strip() for part in what.split("|"))
-    file, _, key = source.partition(" ")
+    """A Markdown table, from "FILE TABLE | rows | columns", several of them joined by " + "."""
+    first, *others = (part.split("|") for part in what.split(" + "))
+    columns = _names(first, 2)
+    table = _read(folder, first, columns)
+    columns = columns or [column.key for column in table.columns]
+    rows = tuple(row for other in others for row in _read(folder, other, columns).rows)
+    return _markdown(replace(table, rows=(*table.rows, *rows)))
+
+
+def _names(parts: list[str], place: int) -> list[str]:
+    """The names between the bars; none: all."""
+    return [name.strip() for name in parts[place].split(";")] if len(parts) > place and parts[place].strip() else []
+
+
+def _read(folder: Path, parts: list[str], columns: list[str]) -> Table:
+    """The rows that are asked for, of one table of one file."""
+    file, _, key = parts[0].strip().partition(" ")
     section = read_section(folder / file)
     table = next((table for table in section.tables if table.key == key.strip()), None)
     if table is None:
         keys = ", ".join(table.key for table in section.tables)
         raise DataError(f"{file}: has no table {key!r}; it has {keys}")
-    rows, columns = ([name.strip() for name in part.split(";")] if part else [] for part in (*chosen, "", "")[:2])
-    return _markdown(_part(table, rows, columns, file))
+    return _part(table, _names(parts, 1), columns, file)
 
 
 def _part(table: Table, labels: list[str], keys: list[str], file: str) -> Table:
