@@ -108,6 +108,47 @@ def test_like_noise_counts_beyond_two_deviations_only(world):
     assert bool((judge(queries)[300:] < plain(queries)[300:] - 5).all())
 
 
+def test_an_image_with_a_better_name_is_unfamiliar_however_near_it_is(world):
+    """min of both parts: another word counts by its lead over every class text, in deviations of training images."""
+    texts, draw, _ = world
+    known, environments = draw(300, [0, 1, 2])
+    g = torch.Generator().manual_seed(5)
+    noise, words = torch.randn(10, 32, generator=g), torch.randn(50, 32, generator=g)
+    plain, judge = (Familiarity.of(known, environments, texts, noise, own) for own in (None, words))
+    assert judge.words is not None
+    named = F.normalize(known[:50], dim=-1) + 3 * F.normalize(
+        words, dim=-1
+    )  # beside a training image, called by a word
+    queries = torch.cat([draw(300, [0, 1, 2])[0], named])
+    directions = F.normalize(queries, dim=-1).numpy()
+    cosines = lambda others: directions @ F.normalize(others, dim=-1).numpy().T  # noqa: E731
+    lead = np.maximum(cosines(words).max(1) - cosines(texts).max(1), 0)
+    z = (lead - float(judge.mean[3])) / float(judge.deviation[3])
+    like_noise = np.maximum((cosines(noise).max(1) - float(judge.mean[2])) / float(judge.deviation[2]) - 2, 0)
+    expected = np.minimum(plain(queries).numpy() + like_noise, -z) - like_noise
+    assert judge(queries).numpy() == pytest.approx(expected, abs=1e-4)
+    assert float((judge(queries)[300:] < judge.threshold).float().mean()) > 0.95
+    assert float((judge(queries)[:300] < judge.threshold).float().mean()) < 0.07
+
+
+def test_where_no_training_image_has_a_better_name_a_trace_of_one_is_no_alarm(world):
+    texts, draw, _ = world
+    known, environments = draw(300, [0, 1, 2])
+    noise, far = torch.randn(2, 10, 32, generator=torch.Generator().manual_seed(5)).unbind()
+    judge = Familiarity.of(known, environments, texts, noise, -texts + 0.1 * far[:3])
+    assert float(judge.mean[3]) == 0
+    assert float(judge.deviation[3]) == pytest.approx(familiarity.SMALLEST_GAP)
+
+
+def test_of_all_words_the_nearest_to_a_class_are_kept(world, monkeypatch):
+    texts, _, _ = world
+    monkeypatch.setattr(familiarity, "WORDS", 4)
+    words = F.normalize(torch.randn(20, 32, generator=torch.Generator().manual_seed(6)), dim=-1)
+    kept = familiarity.nearest_words(words, F.normalize(texts, dim=-1))
+    nearest_to_any = (words @ F.normalize(texts, dim=-1).T).numpy().max(1)
+    assert torch.equal(kept, words[np.sort(np.argsort(-nearest_to_any)[:4])])
+
+
 def test_with_one_environment_fewer_of_its_images_are_unfamiliar(world):
     """Nothing shows how another environment differs, so that the bar is lower."""
     texts, draw, _ = world

@@ -118,7 +118,13 @@ def stacked() -> StackedPredictor:
         weights=torch.tensor([0.3, 0.7], dtype=torch.float64),
         temperature=0.7,
         threshold=0.6,
-        familiarity=Familiarity.of(problem.features, problem.environments, texts, problem.features[:4].flip(1)),
+        familiarity=Familiarity.of(
+            problem.features,
+            problem.environments,
+            texts,
+            problem.features[:4].flip(1),
+            problem.features[4:9].roll(3, 1),
+        ),
         **names(),
     )
 

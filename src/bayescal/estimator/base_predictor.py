@@ -35,8 +35,8 @@ from bayescal.util.typed import read
 log = logging.getLogger(__name__)
 
 FEW_SHOT = "few-shot"  # the kind of models that say none
-FAMILIARITY = ("images", "texts", "mean", "deviation")  # the tensors of `Familiarity`, but for its noise
-NOISE = "familiarity/noise"
+FAMILIARITY = ("images", "texts", "mean", "deviation")  # the tensors of `Familiarity`
+SINCE = ("noise", "words")  # those that older models have not
 
 Restore = Callable[[dict[str, Tensor], dict[str, Any], str | Path, str | None, str], "BasePredictor"]
 _kinds: dict[str, Restore] = {}
@@ -218,7 +218,7 @@ class BasePredictor(abc.ABC):
         tensors = {"environment_prototypes": self.prototypes}
         if (known := self.familiarity) is not None:
             tensors |= {f"familiarity/{name}": getattr(known, name) for name in FAMILIARITY}
-            tensors |= {} if known.noise is None else {NOISE: known.noise}
+            tensors |= {f"familiarity/{name}": own for name in SINCE if (own := getattr(known, name)) is not None}
         return tensors | ({} if self.training is None else self.training.tensors())
 
     def description(self) -> dict[str, Any]:
@@ -258,7 +258,9 @@ class BasePredictor(abc.ABC):
             "familiarity": None
             if known is None
             else Familiarity(
-                *(tensors[f"familiarity/{name}"] for name in FAMILIARITY), threshold=known, noise=tensors.get(NOISE)
+                *(tensors[f"familiarity/{name}"] for name in FAMILIARITY),
+                threshold=known,
+                **{name: tensors.get(f"familiarity/{name}") for name in SINCE},
             ),
             "expected": None if expected is None else read(ExpectedAccuracy, expected),
             "training": TrainingImages.restore(tensors, config.get("training_images")),

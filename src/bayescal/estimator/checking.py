@@ -190,11 +190,11 @@ def check_shared(tensors: Mapping[str, Tensor], config: Mapping[str, Any], path:
             images = _numbers(tensors, "familiarity/images", (None, dim))
             _expect(len(images) > 0, "familiarity/images: there are none")
             _numbers(tensors, "familiarity/texts", (n_classes, dim))
-            with_noise = "familiarity/noise" in tensors  # older models compare with none
-            if with_noise:
-                noise = _numbers(tensors, "familiarity/noise", (None, dim))
-                _expect(len(noise) > 0, "familiarity/noise: there is none")
-            scores = 3 if with_noise else 2
+            since = [name for name in ("familiarity/noise", "familiarity/words") if name in tensors]  # newest last
+            _expect(since != ["familiarity/words"], "familiarity/words: words without noise")
+            for name in since:
+                _expect(len(_numbers(tensors, name, (None, dim))) > 0, f"{name}: there is none")
+            scores = 2 + len(since)
             _numbers(tensors, "familiarity/mean", (scores,))
             deviation = _numbers(tensors, "familiarity/deviation", (scores,))
             _expect(bool((deviation > 0).all()), "familiarity/deviation: expected numbers above 0")

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from bayescal.backbones import Backbone
 from bayescal.backbones.checks import check_prompts
+from bayescal.backbones.vocabulary import word_features
 from bayescal.data import Split, few_shot_split
 from bayescal.data.splits import Hashes, without_copies
 from bayescal.data.synthetic.noise import noise_pictures
@@ -136,9 +137,9 @@ def zero_shot_features(backbone: Backbone, class_words: Sequence[str]) -> Tensor
 def familiarity_of(
     backbone: Backbone, features: Tensor, environments: Tensor, class_words: Sequence[str]
 ) -> Familiarity:
-    """What is usual among training images (n, D), their environments (n,), classes and pictures of noise."""
-    noise = noise_features(backbone).to(features)
-    return Familiarity.of(features, environments, zero_shot_features(backbone, class_words), noise)
+    """What is usual among training images (n, D) with their environments (n,) and classes."""
+    noise, words = noise_features(backbone).to(features), word_features(backbone).to(features)
+    return Familiarity.of(features, environments, zero_shot_features(backbone, class_words), noise, words)
 
 
 def noise_features(backbone: Backbone) -> Tensor:

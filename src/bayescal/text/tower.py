@@ -228,17 +228,20 @@ class TextTower(nn.Module):
         return x + scaled(self.mlp(block, block.norm2(x)), block.scale2)
 
     @torch.no_grad()
-    def encode(self, prompts: Sequence[Sequence[int]], chunk: int = 256) -> Tensor:
-        """Text features (N, D) of fixed prompts given as token ids without start and end tokens."""
+    def encode(self, prompts: Sequence[Sequence[int]], chunk: int = 256, start: Sequence[int] = ()) -> Tensor:
+        """Text features (N, D) of fixed prompts given as token ids without start and end tokens.
+
+        `start`: tokens that stand before each of them and are read once.
+        """
         device = self.positions.device
-        start = self.embed(torch.tensor([[self.start_token]], device=device))
+        prefix = self.embed(torch.tensor([[self.start_token, *start]], device=device))
         out = []
         for at in range(0, len(prompts), chunk):
             part = [[*prompt, self.end_token] for prompt in prompts[at : at + chunk]]
             length = max(map(len, part))
             ids = torch.tensor([prompt + [0] * (length - len(prompt)) for prompt in part], device=device)
             ends = torch.tensor([[len(prompt) - 1 for prompt in part]], device=device)
-            out.append(self(start, self.embed(ids)[None], ends)[0])
+            out.append(self(prefix, self.embed(ids)[None], ends)[0])
         return torch.cat(out)
 
     def project(self, x: Tensor) -> Tensor:

@@ -108,7 +108,8 @@ def test_zero_shot_and_one_environment_can_be_saved_too(cache, paths, tmp_path):
 def test_json_is_strict_even_where_numbers_are_not(classifier, tmp_path, paths, cache):
     """No validation image answered correctly: the threshold is infinite. A curve may hold NaN."""
     record = {**classifier.record_, "curves": {"ce": [math.nan, 1.0, math.inf], "val": (0.5, -math.inf)}}
-    shy = replace(classifier.predictor_, threshold=math.inf, record=record)
+    # without familiarity, because "unfamiliar" is said first
+    shy = replace(classifier.predictor_, threshold=math.inf, record=record, familiarity=None)
     shy.save(tmp_path / "shy")
     config = json.loads((tmp_path / "shy" / CONFIG).read_text(), parse_constant=pytest.fail)
     assert config["threshold"] is None

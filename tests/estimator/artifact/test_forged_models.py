@@ -37,7 +37,7 @@ def everything() -> dict[str, Any]:
     directions = torch.nn.functional.normalize(FEATURES, dim=-1)
     return {
         "familiarity": Familiarity.of(
-            FEATURES[:12], torch.from_numpy(environments[:12]), torch.eye(3, 12), torch.ones(2, 12)
+            FEATURES[:12], torch.from_numpy(environments[:12]), torch.eye(3, 12), torch.ones(2, 12), torch.eye(12)[5:]
         ),
         "expected": ExpectedAccuracy(0.8, 0.6, 0.9, 0.9, 0.85, "photo", 0.7),
         "training": TrainingImages(
@@ -182,6 +182,7 @@ SHARED = {
         "familiarity/images": {"gone": None, "cut": lambda t: t[:, :-1], "none": lambda t: t[:0], "nan": nan},
         "familiarity/texts": {"gone": None, "more": lambda t: torch.cat([t, t])},
         "familiarity/noise": {"gone": None, "cut": lambda t: t[:, :-1], "none": lambda t: t[:0], "nan": nan},
+        "familiarity/words": {"gone": None, "cut": lambda t: t[:, :-1], "none": lambda t: t[:0], "nan": nan},
         "familiarity/mean": {"gone": None, "scalar": lambda t: t[0]},
         "familiarity/deviation": {"long": lambda t: t.repeat(2), "zero": torch.zeros_like},
         "training/images": {"gone": None, "fewer": lambda t: t[:-1], "cut": lambda t: t[:, :-1]},
@@ -253,15 +254,27 @@ def test_without_what_is_prepared_it_answers_too(answer):
     assert answer("one", UNPREPARED).probabilities.shape == (18, 3)
 
 
-def test_a_model_that_compares_with_no_noise_is_read_and_answers(answer):
-    """As those are that were saved before there was any."""
+@pytest.mark.parametrize("older", [("words",), ("words", "noise")])
+def test_a_model_that_compares_with_less_is_read_and_answers(answer, older):
+    """As those do that were saved before there was noise to compare with, or before there were words."""
 
-    def without_noise(config: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    def less(config: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        for name in older:
+            del tensors[f"familiarity/{name}"]
+        for name in ("mean", "deviation"):
+            tensors[f"familiarity/{name}"] = tensors[f"familiarity/{name}"][: 4 - len(older)].clone()
+
+    assert np.isfinite(answer("auto", less).familiarity).all()
+
+
+def test_words_without_noise_are_refused(answer):
+    def forged(config: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         del tensors["familiarity/noise"]
         for name in ("mean", "deviation"):
-            tensors[f"familiarity/{name}"] = tensors[f"familiarity/{name}"][:2].clone()
+            tensors[f"familiarity/{name}"] = tensors[f"familiarity/{name}"][:3].clone()
 
-    assert np.isfinite(answer("auto", without_noise).familiarity).all()
+    with pytest.raises(BayescalError, match="words without noise"):
+        answer("auto", forged)
 
 
 @pytest.mark.parametrize("name", FORGED)

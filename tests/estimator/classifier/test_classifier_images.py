@@ -52,6 +52,7 @@ def test_labels_come_back_with_their_type(make, data, fresh, kind, tmp_path):
     label = (lambda name: name) if kind is str else number.get
     classifier = make(class_words=None if kind is str else WORDS)
     classifier.fit(data.images, [label(c) for c in data.classes], data.environments)
+    classifier.predictor_.familiarity = None  # "unfamiliar" is said first
     classifier.predictor_.threshold = float(np.median(classifier.details(fresh.images).confidence))
     classifier.save(tmp_path / "model")
     for c in (classifier, FewShotClassifier.load(tmp_path / "model", cache=classifier.cache)):
