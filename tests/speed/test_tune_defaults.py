@@ -1,7 +1,6 @@
 """How a default is chosen from what was measured on several data sets."""
 
 import pytest
-
 from speed.tune_defaults import MAY_LOSE, choose, floor_of
 
 
