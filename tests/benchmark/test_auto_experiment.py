@@ -61,13 +61,13 @@ def test_nothing_is_measured_twice_and_tables_measure_nothing(bench, monkeypatch
 
 def test_all_labelled_images_are_learned_from_and_test_images_are_not(prepared, bench, monkeypatch):
     cases = []
-    real = auto.train_stacked
+    real = auto.train_mixtures
 
     def spy(problem, defaults, given, *rest, **more):
         cases.extend(given)
         return real(problem, defaults, given, *rest, **more)
 
-    monkeypatch.setattr(auto, "train_stacked", spy)
+    monkeypatch.setattr(auto, "train_mixtures", spy)
     bench.run("auto")
     assert len(cases) == 2 * len(prepared.folds)
     for case, (fold, seed) in zip(cases, [(f, s) for f in prepared.folds for s in (1, 2)], strict=True):

@@ -7,8 +7,15 @@ import torch
 
 import tiny
 from bayescal.estimator import members, stacked_training
-from bayescal.estimator.members import MEMBERS
-from bayescal.estimator.stacked_training import Case, left_out_folds, stratified_folds, train_stacked, training_sets
+from bayescal.estimator.members import MEMBERS, bayes_cal
+from bayescal.estimator.stacked_training import (
+    Case,
+    left_out_folds,
+    stratified_folds,
+    train_mixtures,
+    train_stacked,
+    training_sets,
+)
 from bayescal.evaluation.stacking import mixture
 from bayescal.training import loop
 
@@ -45,6 +52,28 @@ def test_one_fold_per_environment(problem):
     left = set(case.train.tolist()) - set(without_some.tolist())
     assert len(left) == 45 // 4 + 1
     assert set(problem.environments[list(left)].tolist()) == {0, 1, 2}
+
+
+def test_mixtures_that_share_members_are_each_what_it_is_alone(problem, monkeypatch):
+    zero_shot, one, two = MEMBERS[0], bayes_cal(1.0), bayes_cal(0.1)
+    mixtures = {"both": (zero_shot, one), "prompts": (one, two)}
+    cases = [Case(images_of(problem, 0, 1, 2, n=45), 1)]
+    trained = []
+    real = stacked_training.train_runs
+    monkeypatch.setattr(
+        stacked_training,
+        "train_runs",
+        lambda name, own, runs, **more: trained.extend(runs) or real(name, own, runs, **more),
+    )
+    together = train_mixtures(problem, tiny.Defaults, cases, 4, mixtures)
+    assert len(trained) == 3 * 5  # three members; all images, three left out, a quarter left out
+    for name, members_ in mixtures.items():
+        (alone,), (shared,) = learned(problem, *cases, members=members_), together[name]
+        assert list(shared.members) == [member.name for member in members_]
+        assert shared.titles == tuple(member.title for member in members_)
+        torch.testing.assert_close(shared.left_out, alone.left_out, atol=1e-5, rtol=0)
+        torch.testing.assert_close(shared.weights, alone.weights, atol=1e-4, rtol=0)
+        assert shared.temperature == pytest.approx(alone.temperature, rel=1e-3)
 
 
 def test_an_image_whose_class_no_other_environment_has_tells_nothing(problem):

@@ -32,6 +32,7 @@ class Member:
     method: str
     options: Mapping[str, Any] = field(default_factory=dict)
     learns_prompts: bool = False  # as PROMPTS says on any backbone, in steps proportional to the width of the prior
+    fixed_steps: bool = False  # STEPS of them, where the method's default counts epochs
 
     def config(self, defaults: TrainingDefaults, images: int) -> Config:
         """Every hyper-parameter, for a backbone and a number of training images."""
@@ -39,7 +40,7 @@ class Member:
         if self.learns_prompts:
             given = {**PROMPTS, "learning_rate": 0.1 * defaults.posterior.prior_scale, **given}
         config = default_config(method.space, defaults, **given)
-        if method.has_posterior:
+        if self.fixed_steps:
             config["epochs"] = max(1, round(STEPS / math.ceil(images / config["batch_size"])))
         return config
 
@@ -58,11 +59,12 @@ def bayes_cal(beta: float, class_specific: bool = True) -> Member:
     name, title, options = f"bayes-cal-{beta:g}", f"Bayes-CAL, β = {beta:g}", {"beta": beta}
     if not class_specific:
         name, title, options = f"{name}-shared", f"{title}, one context", {**options, "class_specific": False}
-    return Member(name, title, "bayes-cal", options, learns_prompts=True)
+    return Member(name, title, "bayes-cal", options, learns_prompts=True, fixed_steps=True)
 
 
 def bayes_taskres(beta: float) -> Member:
-    return Member(f"bayes-taskres-{beta:g}", f"Bayes-TaskRes, β = {beta:g}", "bayes-taskres", {"beta": beta})
+    name, title = f"bayes-taskres-{beta:g}", f"Bayes-TaskRes, β = {beta:g}"
+    return Member(name, title, "bayes-taskres", {"beta": beta}, fixed_steps=True)
 
 
 def tip_adapter(alpha: float, beta: float, learns_keys: bool = False) -> Member:

@@ -9,8 +9,8 @@ that learns freely is right there and may be wrong elsewhere. So every decision 
 the deciding models have not seen. Where there is one environment, ordinary folds take the place of environments.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -143,16 +143,36 @@ def train_stacked(
 
     Of the members, those that the largest case can afford.
     """
+    return train_mixtures(problem, defaults, cases, samples, {"": members}, checkpoints, progress)[""]
+
+
+def train_mixtures(
+    problem: Problem,
+    defaults: TrainingDefaults,
+    cases: Sequence[Case],
+    samples: int,
+    mixtures: Mapping[str, Sequence[Member]],
+    checkpoints: Path | None = None,
+    progress: str | None = None,
+) -> dict[str, list[Stacked]]:
+    """Several mixtures, by name: a member that several have is trained once."""
+    every = list({member.name: member for members in mixtures.values() for member in members}.values())
     folds = [left_out_folds(problem, case) for case in cases]
     parts = [training_sets(case, own) for case, own in zip(cases, folds, strict=True)]  # per case: all, then the rests
-    choice = affordable(problem, defaults, max(parts, key=lambda own: sum(map(len, own))), members)
+    choice = affordable(problem, defaults, max(parts, key=lambda own: sum(map(len, own))), every)
     if progress is not None and (said := time_said(choice.operations * len(cases), problem)):
         messages().print(said, soft_wrap=True)
     trained = train_on(problem, defaults, choice.members, cases, parts, checkpoints, progress)
-    return [
-        _stack(problem, case, folds[i], {name: results[i] for name, results in trained.items()}, choice, samples)
-        for i, case in enumerate(cases)
-    ]
+    found: dict[str, list[Stacked]] = {}
+    for name, members in mixtures.items():
+        own = replace(choice, members=tuple(member for member in choice.members if member in members))
+        found[name] = [
+            _stack(
+                problem, case, folds[i], {member.name: trained[member.name][i] for member in own.members}, own, samples
+            )
+            for i, case in enumerate(cases)
+        ]
+    return found
 
 
 def train_on(

@@ -22,8 +22,9 @@ from bayescal.benchmark.prepared import PreparedDataset
 from bayescal.benchmark.results import Column, Row, Section, Table, Value
 from bayescal.benchmark.searches import Search
 from bayescal.errors import BayescalWarning
-from bayescal.estimator.members import MEMBERS, Member
-from bayescal.estimator.stacked_training import Case, Stacked, train_stacked
+from bayescal.estimator.artifact import AUTO
+from bayescal.estimator.members import MEMBERS, MIXTURES, Member
+from bayescal.estimator.stacked_training import Case, Stacked, train_mixtures
 from bayescal.evaluation import metrics
 from bayescal.evaluation.calibration import at_temperature
 from bayescal.evaluation.stacking import mixture
@@ -42,13 +43,16 @@ SINGLES = (
     Member("coop", "CoOp", "coop", {"class_specific": False}),
     Member("coop-class", "CoOp, class-specific", "coop", {"class_specific": True}),
     Member("cal", "CAL", "cal", {"class_specific": False}),
+    Member("cal-class", "CAL, class-specific", "cal", {"class_specific": True}),
+    Member("bayes-cal", "Bayes-CAL, its default", "bayes-cal"),
     Member("taskres", "TaskRes", "taskres"),
     Member("clip-adapter", "CLIP-Adapter", "clip-adapter"),
     Member("tip-adapter-f", "Tip-Adapter-F", "tip-adapter-f"),
 )
 ROWS = {
-    "auto": "auto (what `fit` does)",
+    AUTO: "auto (what `fit` does)",
     "equal": "mean of its members",
+    "bayes-cal-mixed": "Bayes-CAL, mixed",
     **{member.name: member.title for member in (*MEMBERS, *SINGLES)},
 }
 COLUMNS = (
@@ -83,7 +87,8 @@ def _path(bench: Bench, data: str, seed: int) -> Path:
     """A file for everything that decides the outcome."""
     prepared = bench.sources.prepared(data)
     cases = [prepared.splits(fold, seed).digest for fold in prepared.folds]
-    members = [[method_identity(member.method), asdict(member)] for member in (*MEMBERS, *SINGLES)]
+    every = [*(member for own in MIXTURES.values() for member in own), *SINGLES]
+    members = [[method_identity(member.method), asdict(member)] for member in every]
     words = [prepared.manifest.class_words, prepared.manifest.environment_words]
     about = [FORMAT, prepared.backbone_info.fingerprint, str(prepared.backbone_info.defaults), cases, members, words]
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
@@ -100,34 +105,35 @@ def measure(prepared: PreparedDataset, seeds: tuple[int, ...], progress: str | N
     ]  # fmt: skip
     tests = [prepared.feature_rows(own.eval_sets["test"]) for own in splits]
     cases = [Case(images, seed) for images, (_, seed) in zip(labelled, keys, strict=True)]
-    stacks = train_stacked(problem, defaults, cases, SAMPLES, progress=progress)
+    mixtures = train_mixtures(problem, defaults, cases, SAMPLES, MIXTURES, progress=progress)
     singles: list[dict[str, Tensor]] = [{} for _ in cases]
     for member in SINGLES:
         runs = [Run(member.config(defaults, len(case.train)), case.seed, case.train) for case in cases]
         for own, result, test in zip(singles, train_runs(member.method, problem, runs), tests, strict=True):
             own[member.name] = result.predict(problem, problem.features[test], samples=SAMPLES).probs[0]
     return [
-        _case(prepared, fold.name, stacked, test, single)
-        for (fold, _), stacked, test, single in zip(keys, stacks, tests, singles, strict=True)
+        _case(prepared, fold.name, {name: own[i] for name, own in mixtures.items()}, test, single)
+        for i, ((fold, _), test, single) in enumerate(zip(keys, tests, singles, strict=True))
     ]
 
 
 @torch.no_grad()
 def _case(
-    prepared: PreparedDataset, fold: str, stacked: Stacked, test: Tensor, singles: dict[str, Tensor]
+    prepared: PreparedDataset, fold: str, mixtures: dict[str, Stacked], test: Tensor, singles: dict[str, Tensor]
 ) -> dict[str, Any]:
-    problem = prepared.problem
+    problem, stacked = prepared.problem, mixtures[AUTO]
     features, labels, groups = problem.features[test], problem.labels[test], problem.environments[test]
-    members = {
-        name: result.predict(problem, features, samples=SAMPLES).probs[0] for name, result in stacked.members.items()
+    said = {
+        name: result.predict(problem, features, samples=SAMPLES).probs[0]
+        for own in mixtures.values()
+        for name, result in own.members.items()
     }
-    probs = torch.stack(list(members.values()))
-    rows = {
-        "auto": at_temperature(mixture(stacked.weights, probs), stacked.temperature),
-        "equal": probs.mean(0),
-        **members,
-        **singles,
+    members = {name: said[name] for name in stacked.members}
+    mixed = {
+        name: at_temperature(mixture(own.weights, torch.stack([said[k] for k in own.members])), own.temperature)
+        for name, own in mixtures.items()
     }
+    rows = {**mixed, "equal": torch.stack(list(members.values())).mean(0), **members, **singles}
     return {
         "fold": fold,
         "seed": stacked.case.seed,
@@ -278,7 +284,7 @@ def _lead(found: dict[str, list[dict[str, Any]]]) -> str:
         return float(np.mean([np.mean(list(by_seed(cases, row, metric).values())) for cases in found.values()]))
 
     every = rows_of([case for cases in found.values() for case in cases])
-    others = [name for name in every if name not in ("auto", "equal")]
+    others = [name for name in every if name not in (*MIXTURES, "equal")]
     best = max(others, key=lambda name: mean(name, "accuracy"))
     surest = min(others, key=lambda name: mean(name, "nll"))
     return (
