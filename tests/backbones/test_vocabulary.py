@@ -42,6 +42,15 @@ def test_features_are_those_of_the_sentences(mini, monkeypatch):
     assert torch.equal(word_features(mini), found)
 
 
+def test_a_large_tower_reads_fewer_words_but_not_too_few(mini, monkeypatch):
+    each = mini.text.operations(3)  # the word, its full stop, the end
+    for operations, count in ((500 * each, 500), (each, 200)):
+        monkeypatch.setattr(vocabulary, "OPERATIONS", operations)
+        monkeypatch.setattr(vocabulary, "LEAST", 200)
+        monkeypatch.setattr(vocabulary, "_kept", {})
+        assert len(word_features(mini)) == count
+
+
 def test_a_backbone_without_words_has_none(mini, monkeypatch):
     monkeypatch.setattr(vocabulary, "_kept", {})
     assert word_features(replace(mini, known_tokens=frozenset(), fingerprint="none")).shape == (0, mini.dim)

@@ -2,7 +2,6 @@
 
 import itertools
 import re
-from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -11,6 +10,8 @@ from bayescal.backbones.base import Backbone
 from bayescal.engine.threads import threads_for
 
 MOST = 10_000  # the commonest: CLIP's vocabulary is in the order in which its pieces were joined, the frequent first
+# Fewer of them for a large text tower: as many as it reads in about twenty seconds on two cores, but not below LEAST.
+OPERATIONS, LEAST = 2e12, 3_000
 WHOLE_WORD = re.compile(r"[a-z]{3,} ")  # as CLIP's tokenizer writes a token that ends a word
 AT_ONCE = 1024  # prompts read together
 
@@ -29,17 +30,19 @@ def vocabulary(backbone: Backbone) -> dict[str, int]:
 def word_features(backbone: Backbone) -> Tensor:
     """Text features (W, D) of these words in the backbone's own sentence."""
     if (found := _kept.get(backbone.fingerprint)) is None:
-        words = vocabulary(backbone)
-        found = _read(backbone, words) if words else torch.empty(0, backbone.dim)
+        found = _read(backbone)
         _kept.clear()
         _kept[backbone.fingerprint] = found
     return found.to(backbone.device)
 
 
-def _read(backbone: Backbone, words: Mapping[str, int]) -> Tensor:
+def _read(backbone: Backbone) -> Tensor:
     """A word is one token, so the sentence is taken apart once, and what stands before the word is read once."""
     before, *_, after = backbone.defaults.template.partition("{}")
     start, end = backbone.tokenize(before.strip()), backbone.tokenize(after.strip())
-    prompts = [[token, *end] for token in words.values()]
-    with threads_for(backbone.text.operations(AT_ONCE * (1 + len(end))), backbone.device):
-        return backbone.text.encode(prompts, AT_ONCE, start).float().cpu()
+    each = backbone.text.operations(1 + len(end) + 1)  # of the word, what follows and the end of the text
+    tokens = list(vocabulary(backbone).values())[: max(LEAST, int(OPERATIONS / each))]
+    if not tokens:
+        return torch.empty(0, backbone.dim)
+    with threads_for(AT_ONCE * each, backbone.device):
+        return backbone.text.encode([[token, *end] for token in tokens], AT_ONCE, start).float().cpu()
