@@ -159,6 +159,15 @@ def test_with_one_environment_fewer_of_its_images_are_unfamiliar(world):
     assert float(flagged.float().mean()) == pytest.approx(familiarity.FALSE_ALARMS_ALONE, abs=1 / 300)
 
 
+def test_of_few_images_none_is_unfamiliar(world):
+    """Five percent of twelve images are none."""
+    texts, draw, _ = world
+    known, environments = draw(12, [0, 1])
+    judge = Familiarity.of(known, environments, texts)
+    alone = judge.scores(judge.images, torch.eye(12, dtype=torch.bool))
+    assert bool((familiarity.combine(alone, judge.mean, judge.deviation) >= judge.threshold).all())
+
+
 def test_many_images_are_sampled_for_what_is_usual(world, monkeypatch):
     texts, draw, _ = world
     known, environments = draw(300, [0, 1, 2])
