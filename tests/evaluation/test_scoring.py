@@ -21,12 +21,13 @@ from command_line import make_shapes
 
 pytestmark = pytest.mark.xdist_group("bench")
 METHOD = "bayes-cal"  # predicts by posterior samples
+OVERSHOOTS = {"optimizer": "adam", "learning_rate": 0.3, "batch_size": 4096, "initial_scale": 0.1, "beta": 0.1}
 
 
 @pytest.fixture(scope="module")
 def search(prepared, tmp_path_factory):
     """Two trials, two seeds and three folds, trained as one stack in steps that overshoot, and their records."""
-    planned = planned_runs(prepared, METHOD, trials=2, learning_rate=0.3, epochs=4)
+    planned = planned_runs(prepared, METHOD, trials=2, epochs=4, **OVERSHOOTS)
     records = run_all(Store(sqlite_url(tmp_path_factory.mktemp("search"))), planned)
     return planned, records
 

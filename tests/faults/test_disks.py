@@ -73,7 +73,7 @@ def test_a_fit_that_may_not_write_leaves_no_model_and_can_be_repeated(tmp_path, 
 
 def test_a_disk_that_is_full_at_the_save_keeps_the_training_and_the_same_command_continues(tmp_path, data, monkeypatch):
     """What was learned is not learned again, and the model is that of an undisturbed command."""
-    with small_disk(tmp_path / "disk", "2m") as disk:
+    with small_disk(tmp_path / "disk", "8m") as disk:
         learn = [data, disk / "model", "--set", "epochs=3"]
         assert fit(data, tmp_path / "undisturbed", "--set", "epochs=3").code == 0
         epochs = count_epochs(monkeypatch)
